@@ -30,7 +30,7 @@ def null_device() -> tuple[NullBackend, dl.Device]:
     backend = NullBackend()
     limits = Limits(storage_buffer_range=2**32 - 1, allocation_size=2**32, storage_alignment=64)
     backend.info = dataclasses.replace(backend.info, limits=limits, memory=2**36)
-    return backend, dl.Device("null:0", backend)
+    return backend, dl.Device.of_backend("null:0", backend)
 
 
 def record(make: Callable[[dl.Device, np.random.Generator], Loop], seed: int) -> list[Step]:

@@ -106,7 +106,7 @@ def main(device: str, megabytes: int, products: int, repeat: int, file: Path | N
     place, cpu, again = dl.device(device), dl.device("cpu"), dl.device(f"{device}#1")
     cases = {"from cpu": (cpu, place), "to cpu": (place, cpu), f"to {again}": (place, again)}
     if device.startswith("vulkan:"):
-        staged = dl.Device(f"{device} staged", VulkanBackend(place.info.index, zero_copy=False))
+        staged = dl.Device.of_backend(f"{device} staged", VulkanBackend(place.info.index, zero_copy=False))
         cases |= {"from cpu, staged": (cpu, staged), "to cpu, staged": (staged, cpu)}
     numbers = np.random.default_rng(0).normal(size=megabytes * 250_000).astype(np.float32)
     results = {}

@@ -10,8 +10,38 @@ from __future__ import annotations
 
 import numpy as np
 
-from dl4all import _functions, autograd, data, errors, io, memory, models, nn, optim, training
+from dl4all import (
+    _functions,
+    accelerator,
+    amp,
+    autograd,
+    backends,
+    compiler,
+    cuda,
+    data,
+    distributed,
+    errors,
+    fft,
+    func,
+    io,
+    jit,
+    linalg,
+    memory,
+    models,
+    mps,
+    multiprocessing,
+    nn,
+    optim,
+    random,
+    sparse,
+    special,
+    training,
+    version,
+    xpu,
+)
+from dl4all import process_settings as _process_settings
 from dl4all._functions import *
+from dl4all.amp import autocast
 from dl4all.autograd import (
     enable_grad,
     grad,
@@ -24,41 +54,75 @@ from dl4all.autograd import (
 from dl4all.calibration import calibrate
 from dl4all.errors import Dl4allError
 from dl4all.graph.compiled import compile
+from dl4all.io.serialization import load, save
 from dl4all.memory import pin
 from dl4all.multi_device.data_parallel import parallel
 from dl4all.multi_device.inference_queue import InferenceQueue
 from dl4all.multi_device.pipeline import Pipeline, pipeline
 from dl4all.multi_device.placement import place
+from dl4all.ops.core.default_dtype import BFLOAT16
+from dl4all.ops.core.tensor_base import Size
 from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision, set_float32_matmul_precision
 from dl4all.ops.random.generator import Generator
+from dl4all.process_settings import *
 from dl4all.runtime.op_regions import debug_region
 from dl4all.runtime.registry import devices
 from dl4all.scheduler import fallback
 from dl4all.scheduler.check_mode import debug
-from dl4all.scheduler.current import device, set_default_device, synchronize
+from dl4all.scheduler.current import set_default_device, synchronize
 from dl4all.scheduler.device import Device
+from dl4all.scheduler.device import Device as device
 from dl4all.scheduler.event import Event
 from dl4all.scheduler.group import DeviceGroup
 from dl4all.scheduler.profile import profile
 from dl4all.scheduler.stream import Stream
+from dl4all.sparse import spmm
 from dl4all.tensor import creation as _creation
 from dl4all.tensor import dtypes as _dtypes
+from dl4all.tensor import legacy as _legacy
 from dl4all.tensor import random as _random
 from dl4all.tensor import ranges as _ranges
 from dl4all.tensor.creation import *
 from dl4all.tensor.dtypes import *
+from dl4all.tensor.legacy import *
+from dl4all.tensor.print_options import set_printoptions
 from dl4all.tensor.random import *
 from dl4all.tensor.ranges import *
+from dl4all.tensor.sparse import sparse_coo_tensor
 from dl4all.tensor.tensor import Tensor
 from dl4all.training import Trainer
-
-__version__ = "0.1.0"
+from dl4all.version import __version__ as __version__
 
 float16, float32, float64 = np.dtype("float16"), np.dtype("float32"), np.dtype("float64")
 int8, int16, int32, int64 = np.dtype("int8"), np.dtype("int16"), np.dtype("int32"), np.dtype("int64")
 uint8, bool_ = np.dtype("uint8"), np.dtype("bool")
 
 __all__ = [
+    "accelerator",
+    "amp",
+    "autocast",
+    "backends",
+    "compiler",
+    "cuda",
+    "distributed",
+    "fft",
+    "jit",
+    "linalg",
+    "mps",
+    "multiprocessing",
+    "random",
+    "special",
+    "version",
+    "xpu",
+    "set_printoptions",
+    "dtype",
+    "short",
+    "long",
+    "half",
+    "double",
+    "complex128",
+    "complex64",
+    "bfloat16",
     "Device",
     "DeviceGroup",
     "Dl4allError",
@@ -66,6 +130,7 @@ __all__ = [
     "Generator",
     "InferenceQueue",
     "Pipeline",
+    "Size",
     "Stream",
     "Tensor",
     "Trainer",
@@ -81,6 +146,7 @@ __all__ = [
     "enable_grad",
     "errors",
     "fallback",
+    "func",
     "float16",
     "float32",
     "float64",
@@ -93,6 +159,7 @@ __all__ = [
     "int8",
     "io",
     "is_grad_enabled",
+    "load",
     "memory",
     "models",
     "nn",
@@ -103,9 +170,13 @@ __all__ = [
     "pipeline",
     "place",
     "profile",
+    "save",
     "set_default_device",
     "set_float32_matmul_precision",
     "set_grad_enabled",
+    "sparse",
+    "sparse_coo_tensor",
+    "spmm",
     "synchronize",
     "training",
     "uint8",
@@ -113,6 +184,21 @@ __all__ = [
     *_creation.__all__,
     *_dtypes.__all__,
     *_functions.__all__,
+    *_process_settings.__all__,
+    *_legacy.__all__,
     *_random.__all__,
     *_ranges.__all__,
 ]
+
+double, half, long, short = float64, float16, int64, int16
+dtype = np.dtype
+
+# Names of dtypes that tensors cannot have: scripts list them, and every use is refused.
+bfloat16 = BFLOAT16
+complex64, complex128 = np.dtype("complex64"), np.dtype("complex128")
+cfloat, cdouble = complex64, complex128
+uint16, uint32, uint64 = np.dtype("uint16"), np.dtype("uint32"), np.dtype("uint64")
+
+# PyTorch's names that Python has too: not in __all__, so that ``from dl4all import *`` hides nothing, and
+# last, because from here on they hide Python's in this file.
+float, int, bool = float32, int32, bool_

@@ -35,7 +35,14 @@ UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**2
 
 @dataclass(frozen=True)
 class MemoryStats:
-    """The memory of one device. Sizes are in bytes; peaks count from the last :func:`reset_peak`."""
+    """The memory of one device. Sizes are in bytes; peaks count from the last :func:`reset_peak`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> stats = dl.memory.stats("cpu")
+        >>> stats.peak >= stats.allocated
+        True
+    """
 
     allocated: int  # requested by tensors that are alive
     reserved: int  # taken from the driver, in use or not
@@ -69,7 +76,13 @@ def stats(device: DeviceLike = "auto") -> MemoryStats:
 
 
 def summary(device: DeviceLike | None = None, rows: int = 10) -> str:
-    """A text about one device, or about all open ones: the memory in use, and the largest tensors."""
+    """A text about one device, or about all open ones: the memory in use, and the largest tensors.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.memory.summary("cpu").startswith("cpu: ")
+        True
+    """
     pools = [target.pool for target in opened()] if device is None else [_pool(device)]
     return "\n".join(line for pool in pools for line in _summary_lines(pool, rows))
 
@@ -99,6 +112,10 @@ def limit(device: DeviceLike, most: int | str | None) -> None:
 
     Raises:
         ArgumentError: `most` is no amount of memory.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.memory.limit("cpu", None)  # none but the machine's
     """
     pool = _pool(device)
     pool.driver.limit = None if most is None else parsed(most)
@@ -120,7 +137,15 @@ def parsed(text: int | str) -> int:
 
 
 def reset_peak(device: DeviceLike = "auto") -> None:
-    """Reset the peaks of :func:`stats` to the present values."""
+    """Reset the peaks of :func:`stats` to the present values.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.memory.reset_peak("cpu")
+        >>> stats = dl.memory.stats("cpu")
+        >>> stats.peak == stats.allocated
+        True
+    """
     _pool(device).reset_peak()
 
 
@@ -128,6 +153,11 @@ def trim(device: DeviceLike = "auto") -> int:
     """Give unused memory back to the driver; returns how many bytes.
 
     Memory of the ``cpu`` goes back to the system, as far as the C library allows.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.memory.trim("cpu") >= 0
+        True
     """
     target = open_device(device)
     freed = target.pool.trim()
@@ -135,7 +165,14 @@ def trim(device: DeviceLike = "auto") -> int:
 
 
 def track(enabled: bool = True, device: DeviceLike = "auto") -> None:
-    """Record which line of the program made each tensor, for summaries and errors, at a small cost."""
+    """Record which line of the program made each tensor, for summaries and errors, at a small cost.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.memory.track(device="cpu")
+        >>> x = dl.ones(1000, device="cpu")  # the summary says where it was made
+        >>> dl.memory.track(False, device="cpu")
+    """
     _pool(device).track(enabled)
 
 
@@ -164,7 +201,15 @@ def trace(device: DeviceLike = "auto") -> Iterator[Timeline]:
 
 @dataclass
 class Measured:
-    """The memory that a ``with`` block needed, in bytes; complete when the block has ended."""
+    """The memory that a ``with`` block needed, in bytes; complete when the block has ended.
+
+    Example:
+        >>> import dl4all as dl
+        >>> with dl.memory.measure("cpu") as measured:
+        ...     x = dl.ones(1000, device="cpu")
+        >>> measured.lower_bound >= 4000
+        True
+    """
 
     lower_bound: int = 0  # the most that tensors held at one time, which every allocator needs
     peak_reserved: int = 0  # the most that was taken from the driver

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dl4all.runtime import fork, registry
 from dl4all.scheduler import host_kernels
 from dl4all.scheduler.counters import devices, groups, streams
-from dl4all.scheduler.device import Device, entered
+from dl4all.scheduler.device import Device
+from dl4all.scheduler.device_name import entered
 
 _devices: dict[str, Device] = {}
 _devices_lock = fork.lock()
@@ -37,26 +38,7 @@ def set_default_device(name: str | Device | None) -> None:
 
 
 def device(name: str | Device = "auto") -> Device:
-    """The device of that name, opened at the first call.
-
-    Args:
-        name: ``"auto"``, ``"gpu"``, ``"cpu"``, ``"vulkan:0"``, ``"kompute:0"``, ... or a device,
-            which is returned as it is. ``dl4all devices`` lists what is here. ``"auto"`` is the device of
-            the ``with`` block that this thread is in, that of :func:`set_default_device`, or the best.
-
-    Raises:
-        UnknownDeviceError: there is no such device.
-        BackendMissingError: a driver or library is missing; the message says how to get it.
-        ForkError: the device is not the CPU, and the process was forked from one that had opened such a
-            device (docs/processes.md).
-
-    Example:
-        >>> import dl4all as dl
-        >>> with dl.device("cpu"):
-        ...     x = dl.zeros(2)
-        >>> x.device
-        device('cpu')
-    """
+    """The device of that name, opened at the first call, as :class:`Device` says."""
     if isinstance(name, Device):
         return name
     if name == "auto":
@@ -69,7 +51,7 @@ def device(name: str | Device = "auto") -> Device:
     canonical = registry.resolve(name)
     with _devices_lock:
         if canonical not in _devices:
-            _devices[canonical] = Device(canonical, registry.open_device(canonical))
+            _devices[canonical] = Device.of_backend(canonical, registry.open_device(canonical))
             if when_opened is not None:
                 when_opened()
         return _devices[canonical]
@@ -81,7 +63,13 @@ def opened() -> list[Device]:
 
 
 def synchronize(target: str | Device | None = None) -> None:
-    """Wait until everything that was asked of a device, or of all opened ones, is done."""
+    """Wait until everything that was asked of a device, or of all opened ones, is done.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.ones(3) * 2  # may still be computed
+        >>> dl.synchronize()
+    """
     for opened in list(_devices.values()) if target is None else [device(target)]:
         opened.synchronize()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -44,6 +43,7 @@ from dl4all.runtime.simulated.backend import SimulatedBackend
 from dl4all.scheduler import capture, launch_log, link, profile_events
 from dl4all.scheduler.cost_model import rates
 from dl4all.scheduler.counters import Counters, devices
+from dl4all.scheduler.device_name import NamedDevice
 from dl4all.scheduler.download import Download, arrived
 from dl4all.scheduler.index_errors import IndexErrors
 from dl4all.scheduler.plan_table import PlanTable
@@ -56,15 +56,38 @@ SLAB_BYTES = 1 << 16  # added to the room for many tensors: small ones lie in a 
 MAX_ROOM_BYTES = 64 << 20  # room that is made at once: no block of the pool is larger
 
 
-class Device:
-    """A device that tensors can live on, opened by :func:`dl4all.scheduler.current.device`.
+class Device(NamedDevice):
+    """A device that tensors can live on, opened by its name at the first call; ``dl.device`` is this class.
 
-    >>> import dl4all as dl
-    >>> dl.device("cpu").info.type
-    'cpu'
+    Args:
+        name: ``"auto"``, ``"gpu"``, ``"cpu"``, ``"vulkan:0"``, ``"kompute:0"``, ... or a device,
+            which is returned as it is. ``dl4all devices`` lists what is here. ``"auto"`` is the device of
+            the ``with`` block that this thread is in, that of :func:`set_default_device`, or the best.
+        index: the number, after a name without one: ``dl.device("vulkan", 0)``.
+        type: the name without a number, as PyTorch calls it.
+
+    Raises:
+        UnknownDeviceError: there is no such device.
+        BackendMissingError: a driver or library is missing; the message says how to get it.
+        ForkError: the device is not the CPU, and the process was forked from one that had opened such a
+            device (docs/processes.md).
+
+    Example:
+        >>> import dl4all as dl
+        >>> with dl.device("cpu"):
+        ...     x = dl.zeros(2)
+        >>> x.device, x.device == "cpu", x.device.type
+        (device('cpu'), True, 'cpu')
     """
 
-    def __init__(self, name: str, backend: Backend) -> None:
+    @classmethod
+    def of_backend(cls, name: str, backend: Backend) -> Device:
+        """A device with a pool of memory, programs and commands of its own."""
+        device: Device = object.__new__(cls)
+        device._set_up(name, backend)
+        return device
+
+    def _set_up(self, name: str, backend: Backend) -> None:
         self.name = name
         self.info: DeviceInfo = backend.info
         self.features = backend.features
@@ -101,20 +124,6 @@ class Device:
         self._retired: deque[Recording] = deque()
         self._copies: deque[Task] = deque()  # to and from other devices, by threads
         devices.add(self)
-
-    def __repr__(self) -> str:
-        return f"device({self.name!r})"
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __enter__(self) -> Device:
-        """In a ``with`` block, ``device="auto"`` means this device in this thread."""
-        entered.stack.append(self)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        entered.stack.pop()
 
     def allocate(self, nbytes: int, tag: str = "") -> Storage:
         """Memory with undefined contents, given back when the storage is garbage.
@@ -583,13 +592,3 @@ class Device:
         with self._lock:
             self._beside.synchronize()
             self._transfers.synchronize()
-
-
-class _Entered(threading.local):
-    """The devices of the ``with`` blocks that a thread is in."""
-
-    def __init__(self) -> None:
-        self.stack: list[Device] = []
-
-
-entered = _Entered()

@@ -30,4 +30,4 @@ def simulated_device(**facts: Any) -> Device:
         0.002
     """
     number = next(_numbers)
-    return Device(f"simulated:{number}", SimulatedBackend(Description(**facts), number))
+    return Device.of_backend(f"simulated:{number}", SimulatedBackend(Description(**facts), number))

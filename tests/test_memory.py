@@ -163,7 +163,7 @@ def weights(model: nn.Module) -> list[npt.NDArray[Any]]:
 
 
 def test_too_large_a_batch_is_explained_and_a_smaller_one_trains(gpu: str) -> None:
-    place = dl.Device(gpu, dl.device(gpu)._backend)
+    place = dl.Device.of_backend(gpu, dl.device(gpu)._backend)
     expected = network("cpu")
     losses = [step(expected, *batch("cpu", 64)) for _ in range(3)]
     model = network(place)
@@ -223,7 +223,7 @@ def test_every_allocation_of_a_training_step_may_fail(
     step(model, x, target)
     expected = weights(model)
 
-    place = dl.Device(name, backend)
+    place = dl.Device.of_backend(name, backend)
     model, x_there, target_there = network(place), x.to(place), target.to(place)
     in_use = dl.memory.stats(place).allocated
 
@@ -275,7 +275,7 @@ def fill(model: nn.Module) -> None:
 
 def test_measure_compares_with_the_lower_bound(device: str) -> None:
     # A device without blocks that other tests' tensors lie in, and nothing that is collected meanwhile.
-    place = dl.device("cpu") if device == "cpu" else dl.Device(device, dl.device(device)._backend)
+    place = dl.device("cpu") if device == "cpu" else dl.Device.of_backend(device, dl.device(device)._backend)
     gc.collect()
     x = dl.ones(1000, 1000, device=place)
     held = dl.memory.stats(place).allocated

@@ -35,7 +35,31 @@ RENAMED = {
 }
 """Ops that only the library itself calls, and have the field's name now."""
 
+DEFAULT_DTYPE = "a dtype of None stands for dl.get_default_dtype()"
+
 CHANGED = {
+    "dl4all.Device": "opens a device by its name; of_backend makes one",
+    "dl4all.Tensor": "takes what torch.Tensor takes as well",
+    "dl4all.Tensor.result_class": "the same class",
+    **dict.fromkeys(
+        (
+            f"dl4all.{name}"
+            for name in [
+                "empty",
+                "eye",
+                "linspace",
+                "logspace",
+                "ones",
+                "rand",
+                "randn",
+                "scalar_tensor",
+                "zeros",
+            ]
+        ),
+        DEFAULT_DTYPE,
+    ),
+    "dl4all.full": "its first parameter has PyTorch's name, size",
+    "dl4all.randint": "low may be left out; a dtype of None is int64",
     "dl4all.data.DataLoader": "seed=None, the default, draws each epoch's order from the default generator",
     "dl4all.nn.functional.elu": "takes inplace after alpha, as in PyTorch; the scales go by name",
     "dl4all.ops.elu": "the same function",

@@ -82,9 +82,8 @@ NAMES: dict[str, str] = {
     "random numbers of distributions that are not there": "binomial poisson",
     "seldom met, and short in other ops": (
         "combinations corrcoef cov gradient histogram histogramdd index_reduce narrow_copy nanquantile put "
-        "segment_reduce unravel_index broadcast_shapes fill row_stack split_with_sizes bfloat16"
+        "segment_reduce unravel_index broadcast_shapes fill row_stack split_with_sizes"
     ),
-    "files are those of dl4all.io": "save load",
     "not yet: fractional pooling, and softmax with a cut vocabulary": (
         "fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d "
         "fractional_max_pool3d_with_indices FractionalMaxPool2d FractionalMaxPool3d linear_cross_entropy "

@@ -69,7 +69,7 @@ def traced(text: str) -> str:
 
 def page(text: str) -> str:
     """The page with its generated parts as they should be."""
-    program = re.search(r"```asm\n(.*?)```", text, re.S)
+    program = re.search(r"```text\n(.*?)```", text, re.S)
     assert program is not None
     for name, part in (("table", table()), ("trace", traced(program.group(1))), ("listing", listing())):
         text = re.sub(

@@ -34,6 +34,13 @@ def backward(
 
     Raises:
         GradientError: see :meth:`dl4all.Tensor.backward`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.tensor([2.0, 3.0], requires_grad=True)
+        >>> dl.autograd.backward((x * x).sum())
+        >>> x.grad.tolist()
+        [4.0, 6.0]
     """
     roots = _as_list(tensors)
     backpropagate(

@@ -45,25 +45,59 @@ class set_grad_enabled(_Switch):
 
 
 class no_grad(set_grad_enabled):
-    """Turn gradients off, as for inference or for updating parameters."""
+    """Turn gradients off, as for inference or for updating parameters.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.ones(2, requires_grad=True)
+        >>> with dl.no_grad():
+        ...     y = x * 2
+        >>> y.requires_grad
+        False
+    """
 
     def __init__(self) -> None:
         super().__init__(False)
 
 
 class inference_mode(no_grad):
-    """The same as :class:`no_grad`."""
+    """The same as :class:`no_grad`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.ones(2, requires_grad=True)
+        >>> with dl.inference_mode():
+        ...     y = x * 2
+        >>> y.requires_grad
+        False
+    """
 
 
 class enable_grad(set_grad_enabled):
-    """Turn gradients on, within :class:`no_grad`."""
+    """Turn gradients on, within :class:`no_grad`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.ones(2, requires_grad=True)
+        >>> with dl.no_grad(), dl.enable_grad():
+        ...     y = x * 2
+        >>> y.requires_grad
+        True
+    """
 
     def __init__(self) -> None:
         super().__init__(True)
 
 
 def is_grad_enabled() -> bool:
-    """Whether gradients are on in this thread."""
+    """Whether gradients are on in this thread.
+
+    Example:
+        >>> import dl4all as dl
+        >>> with dl.no_grad():
+        ...     dl.is_grad_enabled()
+        False
+    """
     return tape.state.enabled
 
 

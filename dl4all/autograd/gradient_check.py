@@ -77,6 +77,12 @@ def gradgradcheck(function: Callable[..., Any], inputs: Any, **tolerances: float
 
     Raises:
         GradientError: a second derivative is off; the message says which and by how much.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.tensor([0.5, 1.5], dtype=dl.float64, device="cpu", requires_grad=True)
+        >>> dl.autograd.gradgradcheck(dl.sin, (x,))
+        True
     """
     operands = [inputs] if isinstance(inputs, TensorBase) else list(inputs)
     checked = [i for i, operand in enumerate(operands) if tape.wants_gradient(operand)]

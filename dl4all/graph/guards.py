@@ -483,8 +483,7 @@ def _groups(optimizer: Optimizer) -> list[tuple[Any, ...]]:
         (
             len(group["params"]),
             [(name, type(option)) for name, option in group.items()],
-            optimizer._state_names(group),
-            id(optimizer._kernels(group)),
+            optimizer._plan_key(group),
         )
         for group in optimizer.param_groups
     ]

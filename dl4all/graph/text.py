@@ -31,7 +31,7 @@ from dl4all.graph.graph import (
     VaryingWord,
     bound_bytes,
 )
-from dl4all.ops.core.tensor_base import contiguous_strides
+from dl4all.ops.core.tensor_base import Size, contiguous_strides
 from dl4all.scheduler.programs import Launch
 
 BARE = re.compile(r"(?!(?:None|True|False|inf|nan)\b)[A-Za-z_][\w/.+*-]*")
@@ -157,7 +157,7 @@ class _Printer:
             return json.dumps(str(value))
         if type(value) is slice:
             return f"slice({', '.join(map(self._argument, (value.start, value.stop, value.step)))})"
-        if type(value) in (tuple, list):
+        if type(value) in (tuple, list, Size):
             items = ", ".join(map(self._argument, value))
             if type(value) is list:
                 return f"[{items}]"

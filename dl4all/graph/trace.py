@@ -39,7 +39,7 @@ from dl4all.graph.graph import (
     bound_bytes,
 )
 from dl4all.ops.core.op import Op
-from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.core.tensor_base import Size, TensorBase
 from dl4all.scheduler import capture
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.index_errors import calling_line
@@ -365,7 +365,9 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, (tuple, list)):
         return (
-            type(value)(map(_plain, value)) if type(value) in (tuple, list) else Foreign(type(value).__name__)
+            type(value)(map(_plain, value))
+            if type(value) in (tuple, list, Size)
+            else Foreign(type(value).__name__)
         )
     return Foreign(type(value).__name__)
 

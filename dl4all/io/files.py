@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,3 +39,27 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def replaced(target: Path) -> Iterator[Path]:
+    """A draft beside a file, which takes its place after the block: a crash leaves the old file or the new.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    # In the target's folder, because a rename is atomic only within one file system.
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        draft.touch()
+        mode = draft.stat().st_mode
+        yield draft
+        draft.chmod(mode)  # safetensors lets only the owner read the file
+        with draft.open("rb") as stream:
+            os.fsync(stream.fileno())
+        draft.replace(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    with contextlib.suppress(OSError):  # the file is complete
+        sync_folder(target.parent)

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from dl4all.io.weight_file import USUAL_LIMITS, Limits, Malformed, brief
 
-__all__ = ["REMEDY", "Constructor", "mapping", "unpickle"]
+__all__ = ["REMEDY", "Constructor", "check_key", "mapping", "unpickle"]
 
 REMEDY = "re-save it where it was made, as safetensors or as a plain state_dict of tensors"
 
@@ -31,10 +31,18 @@ def mapping(pairs: Iterable[tuple[object, object]] = ()) -> dict[object, object]
     """A dict whose keys are scalars: hashing a deeply nested tuple overflows the C stack."""
     table: dict[object, object] = {}
     for key, value in pairs:
-        if type(key) not in (str, int, float, bool, type(None)):
-            raise Malformed(f"has a dictionary with a {type(key).__name__} for a key; {REMEDY}")
+        check_key(key, "a dictionary with")
         table[key] = value
     return table
+
+
+def check_key(key: object, where: str) -> None:
+    """
+    Raises:
+        Malformed: the key of a dict, or the member of a set, is no scalar.
+    """
+    if type(key) not in (str, int, float, bool, type(None)):
+        raise Malformed(f"has {where} a {type(key).__name__} for a key; {REMEDY}")
 
 
 def unpickle(
@@ -113,6 +121,14 @@ class _Machine:
             raise TypeError
         target.update(mapping(zip(items[::2], items[1::2], strict=True)))
 
+    def add(self, items: list[object]) -> None:
+        target = self.stack[-1]
+        if not isinstance(target, set):
+            raise TypeError
+        for item in items:
+            check_key(item, "a set with")
+        target.update(items)
+
     def call(self, function: object, arguments: object) -> object:
         if not isinstance(function, Constructor) or not isinstance(arguments, tuple):
             raise Malformed(f"calls a {type(function).__name__} in its pickle, which is refused; {REMEDY}")
@@ -145,6 +161,10 @@ class _Machine:
                 stack.append({})
             case "EMPTY_LIST":
                 stack.append([])
+            case "EMPTY_SET":
+                stack.append(set())
+            case "ADDITEMS":
+                self.add(self.pop_to_mark())
             case "EMPTY_TUPLE":
                 stack.append(())
             case "TUPLE":

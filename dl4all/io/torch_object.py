@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 import math
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 import numpy as np
 
-from dl4all.io.safe_pickle import REMEDY, Constructor, mapping, unpickle
+from dl4all.io.safe_pickle import REMEDY, Constructor, check_key, mapping, unpickle
 from dl4all.io.weight_file import LAYOUTS, USUAL_LIMITS, Array, Limits, Malformed, brief
 
-__all__ = ["Element", "Storage", "Tensor", "read_object"]
+__all__ = ["Element", "Size", "Storage", "Tensor", "read_object"]
 
 MAX_RANK = 32  # of arrays in NumPy 1.26
 
@@ -35,6 +38,14 @@ class Storage:
     element: Element
     start: int
     stop: int
+    location: str = "cpu"  # the device, as torch.save names it
+
+
+@dataclass(frozen=True)
+class Size:
+    """Stands for a `torch.Size`."""
+
+    sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,8 @@ class Tensor:
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    requires_grad: bool = False
+    is_parameter: bool = False
 
     def view(self, values: Array) -> Array:
         """The tensor as a view of its storage's decoded elements."""
@@ -135,7 +148,7 @@ def _rebuild_tensor_v2(
     metadata: object = None,
 ) -> Tensor:
     _refuse_metadata(metadata)
-    return _rebuild_tensor(storage, offset, shape, strides)
+    return replace(_rebuild_tensor(storage, offset, shape, strides), requires_grad=requires_grad is True)
 
 
 def _rebuild_tensor_v3(
@@ -149,17 +162,56 @@ def _rebuild_tensor_v3(
     metadata: object = None,
 ) -> Tensor:
     _refuse_metadata(metadata)
-    return _tensor(storage, offset, shape, strides, element)
+    return replace(_tensor(storage, offset, shape, strides, element), requires_grad=requires_grad is True)
 
 
 def _parameter(data: object, requires_grad: object = True, hooks: object = None) -> Tensor:
     if not isinstance(data, Tensor):
         raise Malformed("is damaged: a parameter without a tensor")
-    return data
+    return replace(data, requires_grad=requires_grad is True, is_parameter=True)
+
+
+def _ordered(pairs: Iterable[tuple[object, object]] = ()) -> OrderedDict[object, object]:
+    return OrderedDict(mapping(pairs))
+
+
+def _set(items: Iterable[object] = ()) -> set[object]:
+    found = list(items)
+    for item in found:
+        check_key(item, "a set with")
+    return set(found)
+
+
+def _size(sizes: Iterable[object] = ()) -> Size:
+    return Size(tuple(_sizes(*sizes)))
+
+
+def _bytes(text: object, encoding: object = "latin1") -> bytes:
+    """Bytes as Python writes them in protocol 2: a text of as many characters."""
+    if not isinstance(text, str) or encoding != "latin1":
+        raise Malformed(f"encodes a text as {brief(str(encoding))}, which is refused; {REMEDY}")
+    return codecs.latin_1_encode(text)[0]
+
+
+def _no_bytes() -> bytes:
+    return b""
+
+
+def _complex(real: object, imag: object) -> complex:
+    if not isinstance(real, float) or not isinstance(imag, float):
+        raise Malformed("is damaged: a complex number of no two numbers")
+    return complex(real, imag)
 
 
 _GLOBALS: dict[str, object] = {
-    "collections.OrderedDict": Constructor(mapping),
+    "collections.OrderedDict": Constructor(_ordered),
+    "_codecs.encode": Constructor(_bytes),
+    "__builtin__.bytes": Constructor(_no_bytes),
+    "__builtin__.set": Constructor(_set),
+    "builtins.set": Constructor(_set),
+    "__builtin__.complex": Constructor(_complex),
+    "builtins.complex": Constructor(_complex),
+    "torch.Size": Constructor(_size),
     "torch._utils._rebuild_tensor": Constructor(_rebuild_tensor),  # before torch 0.4
     "torch._utils._rebuild_tensor_v2": Constructor(_rebuild_tensor_v2),
     "torch._utils._rebuild_tensor_v3": Constructor(_rebuild_tensor_v3),  # dtypes without a storage type
@@ -193,11 +245,11 @@ def read_object(stream: BinaryIO, limits: Limits = USUAL_LIMITS) -> tuple[object
     def load_persistent(saved: object) -> Storage:
         if not isinstance(saved, tuple) or saved[0] != "storage":
             raise Malformed(f"holds a whole module, not its weights; {REMEDY}")
-        _, element, key, _location, numel, *view = saved
-        if not isinstance(key, str) or not isinstance(element, Element):
+        _, element, key, location, numel, *view = saved
+        if not isinstance(key, str) or not isinstance(element, Element) or not isinstance(location, str):
             raise TypeError
         (count,) = _sizes(numel)
-        whole = storages.setdefault(key, Storage(key, element, 0, count * element.itemsize))
+        whole = storages.setdefault(key, Storage(key, element, 0, count * element.itemsize, location))
         if whole.stop != count * element.itemsize or whole.element != element:
             raise Malformed(f"is damaged: it declares storage {brief(key)} in two ways")
         if not view or view[0] is None:
@@ -206,6 +258,6 @@ def read_object(stream: BinaryIO, limits: Limits = USUAL_LIMITS) -> tuple[object
         begin, stop = (n * element.itemsize for n in (_sizes(first)[0], sum(_sizes(first, length))))
         if stop > whole.stop:
             raise Malformed(f"is damaged: a view reaches beyond the end of storage {brief(key)}")
-        return Storage(key, element, begin, stop)
+        return Storage(key, element, begin, stop, location)
 
     return unpickle(stream, _find_global, load_persistent, limits), storages

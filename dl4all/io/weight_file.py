@@ -8,10 +8,9 @@ import struct
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BufferedReader
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,12 +111,12 @@ def limits_of(name: str, max_tensors: int) -> Limits:
 
 
 @contextlib.contextmanager
-def opened(path: StrPath) -> Iterator[BufferedReader]:
+def opened(path: StrPath) -> Iterator[BinaryIO]:
     """Open a non-empty regular file; errors inside the block become FileFormatError.
 
     But a want of memory is an OutOfMemoryError: the file may be good.
     """
-    try:
+    with explained(fspath(path)):
         status = Path(path).stat()
         # Opening a pipe would wait for its writer, and a device has no end.
         if not stat.S_ISREG(status.st_mode):
@@ -127,16 +126,21 @@ def opened(path: StrPath) -> Iterator[BufferedReader]:
             raise Malformed("is empty; it may be an interrupted download, fetch it again")
         with Path(path).open("rb") as file:
             yield file
+
+
+@contextlib.contextmanager
+def explained(name: str) -> Iterator[None]:
+    """Let errors about a file's content be FileFormatErrors that begin with its name."""
+    try:
+        yield
     except Malformed as error:
-        raise FileFormatError(f"{fspath(path)}: {error}") from None
+        raise FileFormatError(f"{name}: {error}") from None
     except FileNotFoundError:
-        raise FileFormatError(f"{fspath(path)}: no such file") from None
+        raise FileFormatError(f"{name}: no such file") from None
     except OSError as error:
-        raise FileFormatError(f"{fspath(path)}: cannot be read: {error.strerror or error}") from error
+        raise FileFormatError(f"{name}: cannot be read: {error.strerror or error}") from error
     except MemoryError as error:
-        raise OutOfMemoryError(
-            f"{fspath(path)}: does not fit in host memory; free some and try again"
-        ) from error
+        raise OutOfMemoryError(f"{name}: does not fit in host memory; free some and try again") from error
     except (
         ValueError,
         EOFError,
@@ -145,7 +149,7 @@ def opened(path: StrPath) -> Iterator[BufferedReader]:
         struct.error,
         zipfile.BadZipFile,
     ) as error:
-        raise FileFormatError(f"{fspath(path)}: is damaged or truncated ({brief(str(error))})") from error
+        raise FileFormatError(f"{name}: is damaged or truncated ({brief(str(error))})") from error
 
 
 def brief(text: str, limit: int = 80) -> str:
@@ -155,7 +159,7 @@ def brief(text: str, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def read_bytes(file: BufferedReader, nbytes: int, what: str) -> NDArray[np.uint8]:
+def read_bytes(file: BinaryIO, nbytes: int, what: str) -> NDArray[np.uint8]:
     """The next nbytes of the file as a writable array; a size beyond the file's end allocates nothing."""
     position = file.tell()
     left = file.seek(0, 2) - position
@@ -163,7 +167,7 @@ def read_bytes(file: BufferedReader, nbytes: int, what: str) -> NDArray[np.uint8
     if not 0 <= nbytes <= left:
         raise Malformed(f"is truncated or damaged: {what} claims {nbytes} bytes and {max(left, 0)} are left")
     raw = np.empty(nbytes, np.uint8)
-    if nbytes and file.readinto(raw.data) != nbytes:
+    if nbytes and file.readinto(raw.data) != nbytes:  # type: ignore[attr-defined]
         raise Malformed(f"changed while {what} was being read")
     return raw
 

@@ -1,21 +1,21 @@
-"""load_weights for all formats, and save_weights for safetensors."""
+"""load_weights for all formats, and save_weights for that which a file's name says."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import secrets
 from collections.abc import Mapping
-from io import BufferedReader
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from dl4all.errors import ArgumentError, DTypeError
+from dl4all.io.files import replaced
 from dl4all.io.torch_pickle import is_torch, load_torch
+from dl4all.io.torch_writer import Pickled, write_torch
 from dl4all.io.weight_file import (
     MAX_TENSORS,
     Array,
@@ -28,6 +28,7 @@ from dl4all.io.weight_file import (
     opened,
     read_bytes,
 )
+from dl4all.tensor.creation import from_numpy
 
 __all__ = ["load_weights", "save_weights"]
 
@@ -46,16 +47,21 @@ _ELEMENTS = {
     "U8": "uint8",
     "BOOL": "bool",
 }
+TORCH_SUFFIXES = (".pth", ".pt", ".ckpt", ".bin")
 _SAVED = {name for name in _ELEMENTS.values() if name != "bfloat16"}
 
 
-def load_weights(path: StrPath, *, max_tensors: int = MAX_TENSORS) -> dict[str, Array]:
+def load_weights(
+    path: StrPath, *, max_tensors: int = MAX_TENSORS, key: str | None = None
+) -> dict[str, Array]:
     """Read a weight file into NumPy arrays; its content decides the format, not its suffix.
 
     Args:
         path: a safetensors file, or a PyTorch `.pth`/`.pt` state dict (see `load_torch`).
         max_tensors: how many tensors there may be. It bounds the time and the memory that a hostile
             file can take; raise it for a file to be trusted.
+        key: the entry of a PyTorch checkpoint that is the state dict; None takes "state_dict" or "model", and
+            a warning names what else there is.
 
     Returns:
         Name -> writable array of float16/32/64, int8/16/32/64, uint8/16/32/64 or bool, in the file's
@@ -86,16 +92,17 @@ def load_weights(path: StrPath, *, max_tensors: int = MAX_TENSORS) -> dict[str, 
                 f"is in no format that dl4all reads (safetensors, and PyTorch state dicts .pth and .pt); "
                 f"it starts with {start[:16]!r}"
             )
-    return load_torch(path, max_tensors=max_tensors)
+    return load_torch(path, max_tensors=max_tensors, key=key)
 
 
 def save_weights(path: StrPath, arrays: Mapping[str, Array]) -> None:
-    """Write arrays as a safetensors file, atomically: a crash leaves the old file or the new one.
+    """Write arrays to a weight file, atomically: a crash leaves the old file or the new one.
 
     Args:
-        path: the file to write; its folder must exist.
+        path: the file to write; its folder must exist. The suffixes `.pth`, `.pt`, `.ckpt` and `.bin` make
+            it a PyTorch state dict, any other one a safetensors file.
         arrays: name -> array of any shape and layout, of float16/32/64, int8/16/32/64, uint8/16/32/64
-            or bool.
+            or bool; a PyTorch state dict has no uint16/32/64.
 
     Raises:
         ArgumentError: a name is no text, or is reserved by the format.
@@ -108,26 +115,19 @@ def save_weights(path: StrPath, arrays: Mapping[str, Array]) -> None:
     """
     target = Path(path)
     storable = {name: _storable(name, array) for name, array in arrays.items()}
-    # In the target's folder, because a rename is atomic only within one file system.
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
+    if target.suffix in TORCH_SUFFIXES:
+        pickled = Pickled({name: from_numpy(array) for name, array in storable.items()}, "arrays")
+        with replaced(target) as draft, draft.open("wb") as file:
+            write_torch(file, pickled)
+        return
+    with replaced(target) as draft:
         try:
-            draft.touch()
-            mode = draft.stat().st_mode
             save_file(storable, draft)
-            draft.chmod(mode)  # safetensors lets only the owner read the file
         except SafetensorError as error:
             raise OSError(f"{target}: cannot be written: {error}") from error
-        _flush(draft)
-        draft.replace(target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    with contextlib.suppress(OSError):  # some systems cannot open a folder, and the file is complete
-        _flush(target.parent)
 
 
-def _read_safetensors(path: StrPath, file: BufferedReader, limits: Limits) -> dict[str, Array]:
+def _read_safetensors(path: StrPath, file: BinaryIO, limits: Limits) -> dict[str, Array]:
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
     if length <= file.seek(0, os.SEEK_END):  # otherwise it is damaged
@@ -168,12 +168,3 @@ def _storable(name: object, array: Array) -> Array:
     if array.dtype.name not in _SAVED:
         raise DTypeError(f"[save_weights] {name} is {array.dtype}; expected one of {sorted(_SAVED)}")
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
-
-
-def _flush(path: Path) -> None:
-    """Sync a file or folder to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -64,6 +64,12 @@ class MobileNetV2(nn.Module):
 
     Shape:
         (N, in_channels, H, W) to logits (N, num_classes).
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.models.MobileNetV2(num_classes=5).eval()
+        >>> net(dl.rand(1, 3, 32, 32)).shape
+        (1, 5)
     """
 
     def __init__(
@@ -110,5 +116,12 @@ def _round_channels(channels: float) -> int:
 
 
 def mobilenet_v2(num_classes: int = 1000, in_channels: int = 3, width_mult: float = 1.0) -> MobileNetV2:
-    """MobileNet V2: 3.5 million parameters; the weights are random. Arguments as in :class:`MobileNetV2`."""
+    """MobileNet V2: 3.5 million parameters; the weights are random. Arguments as in :class:`MobileNetV2`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.models.mobilenet_v2(num_classes=5).eval()
+        >>> net(dl.rand(1, 3, 32, 32)).shape
+        (1, 5)
+    """
     return MobileNetV2(num_classes, in_channels, width_mult)

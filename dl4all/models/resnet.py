@@ -95,6 +95,12 @@ class ResNet(nn.Module):
 
     Raises:
         ArgumentError: a number is less than 1.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.models.resnet18(num_classes=5, base_channels=8).eval()
+        >>> isinstance(net, dl.models.ResNet), net(dl.rand(1, 3, 32, 32)).shape
+        (True, (1, 5))
     """
 
     def __init__(
@@ -169,15 +175,35 @@ def resnet18(num_classes: int = 1000, in_channels: int = 3, base_channels: int =
 
     The weights are random; load trained ones with
     ``net.load_state_dict(dl.io.load_weights("resnet18.pth"))``. Arguments as in :class:`ResNet`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.models.resnet18(num_classes=5, base_channels=8).eval()
+        >>> net(dl.rand(1, 3, 32, 32)).shape
+        (1, 5)
     """
     return ResNet(BasicBlock, (2, 2, 2, 2), num_classes, in_channels, base_channels)
 
 
 def resnet34(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> ResNet:
-    """ResNet-34: 21.8 million parameters; the weights are random. Arguments as in :class:`ResNet`."""
+    """ResNet-34: 21.8 million parameters; the weights are random. Arguments as in :class:`ResNet`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.models.resnet34(num_classes=5, base_channels=8)
+        >>> len(list(net.parameters()))
+        110
+    """
     return ResNet(BasicBlock, (3, 4, 6, 3), num_classes, in_channels, base_channels)
 
 
 def resnet50(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> ResNet:
-    """ResNet-50: 25.6 million parameters; the weights are random. Arguments as in :class:`ResNet`."""
+    """ResNet-50: 25.6 million parameters; the weights are random. Arguments as in :class:`ResNet`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.models.resnet50(num_classes=5, base_channels=8)
+        >>> len(list(net.parameters()))
+        161
+    """
     return ResNet(Bottleneck, (3, 4, 6, 3), num_classes, in_channels, base_channels)

@@ -27,6 +27,12 @@ class VGG(nn.Module):
 
     Shape:
         (N, in_channels, H, W) to logits (N, num_classes); H and W at least 32.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.models.vgg11(num_classes=5, base_channels=4)
+        >>> isinstance(net, dl.models.VGG), len(list(net.parameters()))
+        (True, 22)
     """
 
     def __init__(
@@ -75,30 +81,72 @@ class VGG(nn.Module):
 
 
 def vgg11(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> VGG:
-    """VGG with 11 layers, 133 million parameters; the weights are random. Arguments as in :class:`VGG`."""
+    """VGG with 11 layers, 133 million parameters; the weights are random. Arguments as in :class:`VGG`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.models.vgg11(num_classes=5, base_channels=4)
+        >>> len(list(net.parameters()))
+        22
+    """
     return VGG(11, False, num_classes, in_channels, base_channels)
 
 
 def vgg11_bn(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> VGG:
-    """:func:`vgg11` with batch normalization."""
+    """:func:`vgg11` with batch normalization.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.models.vgg11_bn(num_classes=5, base_channels=4)
+        >>> len(list(net.parameters()))
+        38
+    """
     return VGG(11, True, num_classes, in_channels, base_channels)
 
 
 def vgg13(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> VGG:
-    """VGG with 13 layers, 133 million parameters; the weights are random. Arguments as in :class:`VGG`."""
+    """VGG with 13 layers, 133 million parameters; the weights are random. Arguments as in :class:`VGG`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.models.vgg13(num_classes=5, base_channels=4)
+        >>> len(list(net.parameters()))
+        26
+    """
     return VGG(13, False, num_classes, in_channels, base_channels)
 
 
 def vgg13_bn(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> VGG:
-    """:func:`vgg13` with batch normalization."""
+    """:func:`vgg13` with batch normalization.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.models.vgg13_bn(num_classes=5, base_channels=4)
+        >>> len(list(net.parameters()))
+        46
+    """
     return VGG(13, True, num_classes, in_channels, base_channels)
 
 
 def vgg16(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> VGG:
-    """VGG with 16 layers, 138 million parameters; the weights are random. Arguments as in :class:`VGG`."""
+    """VGG with 16 layers, 138 million parameters; the weights are random. Arguments as in :class:`VGG`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.models.vgg16(num_classes=5, base_channels=4)
+        >>> len(list(net.parameters()))
+        32
+    """
     return VGG(16, False, num_classes, in_channels, base_channels)
 
 
 def vgg16_bn(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64) -> VGG:
-    """:func:`vgg16` with batch normalization."""
+    """:func:`vgg16` with batch normalization.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.models.vgg16_bn(num_classes=5, base_channels=4)
+        >>> len(list(net.parameters()))
+        58
+    """
     return VGG(16, True, num_classes, in_channels, base_channels)

@@ -101,7 +101,7 @@ class DataFlow(CallSequence):
 
     def __init__(self, network: Module, inputs: Iterable[TensorBase]) -> None:
         super().__init__(network)
-        self._state = {id(tensor.storage): tensor for tensor in network.state_dict().values()}
+        self._state = {id(tensor.storage): tensor for tensor in network.state_dict(keep_vars=True).values()}
         self._spans: dict[int, list[int]] = {}  # of storages: the first and the last call that knows of it
         self._nbytes: dict[int, int] = {}  # of the largest tensor on it that a call has used
         self._alive: list[Any] = []  # a storage that were gone could have its identity taken by another one

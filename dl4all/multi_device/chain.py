@@ -58,7 +58,7 @@ def _links(model: nn.Module) -> list[tuple[str, Any]] | None:
     if inspect.ismethod(layers):  # other modules have a list of that name
         return list(layers())
     if type(model).forward is nn.Sequential.forward:
-        return list(model.named_children())
+        return list(model._children())
     return None
 
 
@@ -66,7 +66,7 @@ def _flat(name: str, layer: Any) -> Iterator[Layer]:
     """A layer, or those that a ``Sequential`` consists of, unless somebody watches it as a whole."""
     if not callable(layer):
         raise ArgumentError(f"[pipeline] layer {name!r} must be a module or a function, got {layer!r}")
-    whole = not isinstance(layer, nn.Sequential) or layer._hooks or layer._pre_hooks
+    whole = not isinstance(layer, nn.Sequential) or layer._call_hooks
     links = None if whole else _links(layer)
     if links is None:
         yield Layer(name, layer)

@@ -56,7 +56,7 @@ def layer_costs(chain: Sequence[Layer], micro_batch: Tensor) -> list[LayerCost]:
 
     network = structure_copy(_Network(chain, note), simulated_device(computes=False, memory=ENDLESS))
     for module in network.modules():
-        vars(module).update(_hooks={}, _pre_hooks={})  # for runs that compute
+        vars(module).update(_call_hooks={})  # for runs that compute
     try:
         trace = trace_work(network, micro_batch)
     except Exception as error:
@@ -101,7 +101,7 @@ class _Link(Module):
 def _cost(layer: Layer, works: Sequence[ModuleWork], output: int) -> LayerCost:
     module = layer.call if isinstance(layer.call, Module) else Module()
     learned = sum(nbytes_of(p) for p in module.parameters() if p.requires_grad)
-    state = {id(tensor): tensor for tensor in module.state_dict().values()}
+    state = {id(tensor): tensor for tensor in module.state_dict(keep_vars=True).values()}
     kept = most = 0
     for work in works:
         kept += work.saved

@@ -21,7 +21,7 @@ Convert = Callable[[Module, Module], Module]
 Memory = Callable[[Tensor, Device], Tensor]
 """Called with each tensor of a model and a device; returns one of the same shape and dtype there."""
 
-HOOKS = ("_hooks", "_pre_hooks")  # of modules; replicas call those that are added later, too
+HOOKS = ("_call_hooks", "_state_hooks")  # of modules; replicas call those that are added later, too
 
 
 def undefined(source: Tensor, device: Device) -> Tensor:

@@ -82,7 +82,6 @@ from dl4all.nn.loss import SoftMarginLoss as SoftMarginLoss
 from dl4all.nn.loss import TripletMarginLoss as TripletMarginLoss
 from dl4all.nn.loss import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
 from dl4all.nn.module import Module as Module
-from dl4all.nn.module import Parameter as Parameter
 from dl4all.nn.normalization import BatchNorm1d as BatchNorm1d
 from dl4all.nn.normalization import BatchNorm2d as BatchNorm2d
 from dl4all.nn.normalization import BatchNorm3d as BatchNorm3d
@@ -108,6 +107,9 @@ from dl4all.nn.padding import ReplicationPad3d as ReplicationPad3d
 from dl4all.nn.padding import ZeroPad1d as ZeroPad1d
 from dl4all.nn.padding import ZeroPad2d as ZeroPad2d
 from dl4all.nn.padding import ZeroPad3d as ZeroPad3d
+from dl4all.nn.parameter import Buffer as Buffer
+from dl4all.nn.parameter import Parameter as Parameter
+from dl4all.nn.parameter import UninitializedParameter as UninitializedParameter
 from dl4all.nn.pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d
 from dl4all.nn.pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
 from dl4all.nn.pooling import AdaptiveAvgPool3d as AdaptiveAvgPool3d

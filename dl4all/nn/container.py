@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from dl4all.errors import ArgumentError
-from dl4all.nn.module import Module, Parameter
+from dl4all.nn.module import Module
+from dl4all.nn.parameter import Parameter
 from dl4all.tensor.tensor import Tensor
 
 C = TypeVar("C", bound="_NumberedModules")
@@ -33,7 +34,7 @@ class _NumberedModules(Module):
         return self
 
     def __iter__(self) -> Iterator[Module]:
-        return self.children()
+        return (module for _, module in self._children())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -73,10 +74,10 @@ class Sequential(_NumberedModules):
     def _container(modules: list[Module]) -> Sequential:
         return Sequential(*modules)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, input: Any) -> Any:
         for layer in self:
-            x = layer(x)
-        return x
+            input = layer(input)
+        return input
 
 
 class ModuleList(_NumberedModules):
@@ -127,16 +128,16 @@ class ModuleDict(Module):
         setattr(self, name, module)
 
     def __getitem__(self, name: str) -> Module:
-        return dict(self.named_children())[name]
+        return dict(self._children())[name]
 
     def __delitem__(self, name: str) -> None:
-        del vars(self)[name]
+        delattr(self, name)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(vars(self).get(str(name)), Module)
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, _ in self.named_children())
+        return (name for name, _ in self._children())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -145,10 +146,10 @@ class ModuleDict(Module):
         return iter(self)
 
     def values(self) -> Iterator[Module]:
-        return self.children()
+        return (module for _, module in self._children())
 
     def items(self) -> Iterator[tuple[str, Module]]:
-        return self.named_children()
+        return self._children()
 
 
 class ParameterList(Module):
@@ -228,7 +229,7 @@ class ParameterDict(Module):
         return dict(self.items())[name]
 
     def __delitem__(self, name: str) -> None:
-        del vars(self)[name]
+        delattr(self, name)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(vars(self).get(str(name)), Parameter)

@@ -6,15 +6,18 @@ from typing import Any, ClassVar, TypeAlias
 
 from dl4all.errors import ArgumentError
 from dl4all.nn import functional, init
-from dl4all.nn.module import Module, Parameter
+from dl4all.nn.module import Module
+from dl4all.nn.parameter import Parameter
 from dl4all.ops.conv.window import sizes
+from dl4all.ops.core.tensor_base import DTypeLike
+from dl4all.tensor.arguments import DeviceLike
 from dl4all.tensor.tensor import Tensor
 
 Size: TypeAlias = int | tuple[int, ...]
 """One int for all axes, or one for each."""
 
 
-class _Convolution(Module):
+class _ConvNd(Module):
     """The parameters and arguments that all convolution layers have."""
 
     axes: ClassVar[int]
@@ -31,6 +34,8 @@ class _Convolution(Module):
         groups: int,
         bias: bool,
         padding_mode: str,
+        device: DeviceLike | None,
+        dtype: DTypeLike,
     ) -> None:
         super().__init__()
         name = type(self).__name__
@@ -61,6 +66,7 @@ class _Convolution(Module):
         self.weight = Parameter(init.kaiming_uniform(shape))
         fan_in, _ = init.fan_in_and_out(shape)
         self.bias = Parameter(init.fan_in_uniform((out_channels,), fan_in)) if bias else None
+        self._place(device, dtype)
 
     def extra_repr(self) -> str:
         return (
@@ -70,7 +76,7 @@ class _Convolution(Module):
         )
 
 
-class _ForwardConvolution(_Convolution):
+class _ForwardConvNd(_ConvNd):
     """Calls conv1d, conv2d or conv3d, depending on the number of axes."""
 
     def __init__(
@@ -84,17 +90,29 @@ class _ForwardConvolution(_Convolution):
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
     ) -> None:
         super().__init__(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         function = (functional.conv1d, functional.conv2d, functional.conv3d)[self.axes - 1]
-        return function(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        return function(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
-class Conv1d(_ForwardConvolution):
+class Conv1d(_ForwardConvNd):
     """Cross-correlation of sequences with learned filters.
 
     Args:
@@ -106,12 +124,17 @@ class Conv1d(_ForwardConvolution):
 
     Raises:
         ArgumentError: a size is too small or groups do not divide the channels.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Conv1d(4, 6, 3, padding=1)(dl.rand(2, 4, 12)).shape
+        (2, 6, 12)
     """
 
     axes = 1
 
 
-class Conv2d(_ForwardConvolution):
+class Conv2d(_ForwardConvNd):
     """Cross-correlation of images with learned filters.
 
     Args:
@@ -128,12 +151,17 @@ class Conv2d(_ForwardConvolution):
 
     Raises:
         ArgumentError: a size is too small or groups do not divide the channels.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Conv2d(4, 6, 3, padding=1)(dl.rand(2, 4, 12, 10)).shape
+        (2, 6, 12, 10)
     """
 
     axes = 2
 
 
-class Conv3d(_ForwardConvolution):
+class Conv3d(_ForwardConvNd):
     """Cross-correlation of volumes with learned filters.
 
     Args:
@@ -146,12 +174,17 @@ class Conv3d(_ForwardConvolution):
 
     Raises:
         ArgumentError: a size is too small or groups do not divide the channels.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Conv3d(4, 6, 3, padding=1)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 6, 6, 8, 8)
     """
 
     axes = 3
 
 
-class _TransposedConvolution(_Convolution):
+class _ConvTransposeNd(_ConvNd):
     """Calls conv_transpose1d, 2d or 3d, depending on the number of axes."""
 
     transposed = True
@@ -168,22 +201,34 @@ class _TransposedConvolution(_Convolution):
         bias: bool = True,
         dilation: Size = 1,
         padding_mode: str = "zeros",
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
     ) -> None:
         name = type(self).__name__
         if isinstance(padding, str):
             raise ArgumentError(f"[{name}] padding must be ints, got {padding!r}")
         super().__init__(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
         )
         self.output_padding = sizes(name, "output_padding", output_padding, 0, self.axes)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         function = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[
             self.axes - 1
         ]
         padding: Any = self.padding  # a transposed convolution has no "same"; the function says so
         return function(
-            x,
+            input,
             self.weight,
             self.bias,
             self.stride,
@@ -197,24 +242,27 @@ class _TransposedConvolution(_Convolution):
         return f"{super().extra_repr()}, output_padding={self.output_padding}"
 
 
-class ConvTranspose1d(_TransposedConvolution):
+class ConvTranspose1d(_ConvTransposeNd):
     """Transposed convolution of sequences.
 
-    Args:
-        in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
-            padding_mode: as in :class:`ConvTranspose2d`, along one axis.
+    The arguments are those of :class:`ConvTranspose2d`, along one axis.
 
     Shape:
         (N, in_channels, L) to (N, out_channels, OL); ``weight`` is (in_channels, out_channels / groups, KL).
 
     Raises:
         ArgumentError: a size is too small or groups do not divide the channels.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.ConvTranspose1d(4, 6, 2, stride=2)(dl.rand(2, 4, 12)).shape
+        (2, 6, 24)
     """
 
     axes = 1
 
 
-class ConvTranspose2d(_TransposedConvolution):
+class ConvTranspose2d(_ConvTransposeNd):
     """Transposed convolution of images: each pixel adds its multiple of the filters to a larger image.
 
     Args:
@@ -232,17 +280,20 @@ class ConvTranspose2d(_TransposedConvolution):
 
     Raises:
         ArgumentError: a size is too small or groups do not divide the channels.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.ConvTranspose2d(4, 6, 2, stride=2)(dl.rand(2, 4, 12, 10)).shape
+        (2, 6, 24, 20)
     """
 
     axes = 2
 
 
-class ConvTranspose3d(_TransposedConvolution):
+class ConvTranspose3d(_ConvTransposeNd):
     """Transposed convolution of volumes.
 
-    Args:
-        in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
-            padding_mode: as in :class:`ConvTranspose2d`, along three axes.
+    The arguments are those of :class:`ConvTranspose2d`, along three axes.
 
     Shape:
         (N, in_channels, D, H, W) to (N, out_channels, OD, OH, OW); ``weight`` is
@@ -250,6 +301,11 @@ class ConvTranspose3d(_TransposedConvolution):
 
     Raises:
         ArgumentError: a size is too small or groups do not divide the channels.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.ConvTranspose3d(4, 6, 2, stride=2)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 6, 12, 16, 16)
     """
 
     axes = 3

@@ -30,8 +30,8 @@ class Dropout(Module):
             raise ArgumentError(f"[{type(self).__name__}] expected a probability from 0 to 1, got {p}")
         self.p, self.inplace = p, inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.dropout(x, self.p, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.dropout(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
@@ -49,35 +49,69 @@ class Dropout2d(Dropout):
 
     Raises:
         ArgumentError: `p` is no probability.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.rand(2, 4, 12, 10)
+        >>> dl.nn.Dropout2d(0.5).eval()(x).shape == x.shape
+        True
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.dropout2d(x, self.p, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.dropout2d(input, self.p, self.training, self.inplace)
 
 
 class Dropout1d(Dropout):
-    """:func:`~dl4all.nn.functional.dropout1d` as a layer: set random channels to zero in training."""
+    """:func:`~dl4all.nn.functional.dropout1d` as a layer: set random channels to zero in training.
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.dropout1d(x, self.p, self.training, self.inplace)
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.rand(2, 4, 12)
+        >>> dl.nn.Dropout1d(0.5).eval()(x).shape == x.shape
+        True
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.dropout1d(input, self.p, self.training, self.inplace)
 
 
 class Dropout3d(Dropout):
-    """:func:`~dl4all.nn.functional.dropout3d` as a layer: set random channels to zero in training."""
+    """:func:`~dl4all.nn.functional.dropout3d` as a layer: set random channels to zero in training.
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.dropout3d(x, self.p, self.training, self.inplace)
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.rand(1, 4, 6, 8, 8)
+        >>> dl.nn.Dropout3d(0.5).eval()(x).shape == x.shape
+        True
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.dropout3d(input, self.p, self.training, self.inplace)
 
 
 class AlphaDropout(Dropout):
-    """:func:`~dl4all.nn.functional.alpha_dropout` as a layer: dropout that keeps mean and variance."""
+    """:func:`~dl4all.nn.functional.alpha_dropout` as a layer: dropout that keeps mean and variance.
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.alpha_dropout(x, self.p, self.training, self.inplace)
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.rand(2, 3)
+        >>> dl.nn.AlphaDropout(0.5).eval()(x).tolist() == x.tolist()
+        True
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.alpha_dropout(input, self.p, self.training, self.inplace)
 
 
 class FeatureAlphaDropout(Dropout):
-    """:func:`~dl4all.nn.functional.feature_alpha_dropout` as a layer: alpha dropout of whole channels."""
+    """:func:`~dl4all.nn.functional.feature_alpha_dropout` as a layer: alpha dropout of whole channels.
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.feature_alpha_dropout(x, self.p, self.training, self.inplace)
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.rand(2, 3, 4)
+        >>> dl.nn.FeatureAlphaDropout(0.5).eval()(x).tolist() == x.tolist()
+        True
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.feature_alpha_dropout(input, self.p, self.training, self.inplace)

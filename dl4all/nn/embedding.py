@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import functional, init
-from dl4all.nn.module import Module, Parameter
+from dl4all.nn.module import Module
+from dl4all.nn.parameter import Parameter
 from dl4all.ops.core import tape
 from dl4all.ops.memory.copy import fill_with
 from dl4all.tensor.creation import empty

@@ -10,14 +10,20 @@ from dl4all.tensor.tensor import Tensor
 
 
 class Flatten(Module):
-    """Merge axes `start_dim` to `end_dim` into one; by default all axes but the first."""
+    """Merge axes `start_dim` to `end_dim` into one; by default all axes but the first.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Flatten()(dl.rand(2, 3, 4)).shape
+        (2, 12)
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(self.start_dim, self.end_dim)
+    def forward(self, input: Tensor) -> Tensor:
+        return input.flatten(self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
@@ -40,8 +46,8 @@ class Unflatten(Module):
         super().__init__()
         self.dim, self.unflattened_size = dim, sizes("Unflatten", (unflattened_size,))
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x.unflatten(self.dim, self.unflattened_size)
+    def forward(self, input: Tensor) -> Tensor:
+        return input.unflatten(self.dim, self.unflattened_size)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

@@ -24,9 +24,9 @@ class FunctionLayer(Module):
         for name, value in arguments.items():
             setattr(self, name, value)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         arguments = {name: getattr(self, name) for name in self._arguments}
-        return type(self).function(x, **arguments)
+        return type(self).function(input, **arguments)
 
     def extra_repr(self) -> str:
         shown = {name: getattr(self, name) for name in self._arguments}

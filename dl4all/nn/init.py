@@ -75,7 +75,14 @@ def fan_in_and_out(shape: Shape) -> tuple[int, int]:
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers uniform in [a, b)."""
+    """Fill with numbers uniform in [a, b).
+
+    Example:
+        >>> import dl4all as dl
+        >>> weight = dl.empty(3, 4)
+        >>> dl.nn.init.uniform_(weight) is weight
+        True
+    """
     with tape.gradients(False):
         return tensor.uniform_(a, b, generator=generator)
 
@@ -83,7 +90,14 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with normal numbers."""
+    """Fill with normal numbers.
+
+    Example:
+        >>> import dl4all as dl
+        >>> weight = dl.empty(3, 4)
+        >>> dl.nn.init.normal_(weight) is weight
+        True
+    """
     with tape.gradients(False):
         return tensor.normal_(mean, std, generator=generator)
 
@@ -100,6 +114,12 @@ def trunc_normal_(
 
     Raises:
         ArgumentError: `std` is not positive, `a` not smaller than `b`, or a number not finite.
+
+    Example:
+        >>> import dl4all as dl
+        >>> weight = dl.empty(3, 4)
+        >>> dl.nn.init.trunc_normal_(weight) is weight
+        True
     """
     mean, std = real("trunc_normal_", "mean", mean), real("trunc_normal_", "std", std)
     a, b = real("trunc_normal_", "a", a), real("trunc_normal_", "b", b)
@@ -122,7 +142,13 @@ def trunc_normal_(
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """Fill with one number."""
+    """Fill with one number.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.init.constant_(dl.empty(2, 2), 3.0).tolist()
+        [[3.0, 3.0], [3.0, 3.0]]
+    """
     _check_target("constant_", tensor)
     fill_with(tensor, val, "constant_")
     tensor.storage.version += 1
@@ -130,12 +156,24 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """Fill with ones."""
+    """Fill with ones.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.init.ones_(dl.empty(2, 2)).tolist()
+        [[1.0, 1.0], [1.0, 1.0]]
+    """
     return constant_(tensor, 1.0)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """Fill with zeros."""
+    """Fill with zeros.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.init.zeros_(dl.empty(2, 2)).tolist()
+        [[0.0, 0.0], [0.0, 0.0]]
+    """
     return constant_(tensor, 0.0)
 
 
@@ -144,6 +182,11 @@ def eye_(tensor: Tensor) -> Tensor:
 
     Raises:
         ShapeError: the tensor is no matrix.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.init.eye_(dl.empty(2, 2)).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
     """
     rows, columns = _check_matrix("eye_", tensor)
     return _assign(tensor, np.eye(rows, columns))
@@ -158,6 +201,12 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
     Raises:
         ShapeError: the shape is not that of filters, or the groups differ in size.
+
+    Example:
+        >>> import dl4all as dl
+        >>> weight = dl.empty(3, 3, 5)
+        >>> dl.nn.init.dirac_(weight) is weight
+        True
     """
     shape = tensor.shape
     if not 3 <= len(shape) <= 5:
@@ -180,6 +229,12 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | No
 
     Raises:
         ShapeError: there are less than two axes.
+
+    Example:
+        >>> import dl4all as dl
+        >>> weight = dl.empty(3, 4)
+        >>> dl.nn.init.xavier_uniform_(weight) is weight
+        True
     """
     bound = real("xavier_uniform_", "gain", gain) * math.sqrt(6 / max(sum(fan_in_and_out(tensor.shape)), 1))
     return uniform_(tensor, -bound, bound, generator)
@@ -192,6 +247,12 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 
     Raises:
         ShapeError: there are less than two axes.
+
+    Example:
+        >>> import dl4all as dl
+        >>> weight = dl.empty(3, 4)
+        >>> dl.nn.init.xavier_normal_(weight) is weight
+        True
     """
     std = real("xavier_normal_", "gain", gain) * math.sqrt(2 / max(sum(fan_in_and_out(tensor.shape)), 1))
     return normal_(tensor, 0.0, std, generator)
@@ -218,6 +279,12 @@ def kaiming_uniform_(
     Raises:
         ShapeError: there are less than two axes.
         ArgumentError: the mode or the nonlinearity is unknown.
+
+    Example:
+        >>> import dl4all as dl
+        >>> weight = dl.empty(3, 4)
+        >>> dl.nn.init.kaiming_uniform_(weight) is weight
+        True
     """
     bound = math.sqrt(3) * _kaiming_std("kaiming_uniform_", tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
@@ -236,6 +303,12 @@ def kaiming_normal_(
 
     Raises:
         ShapeError, ArgumentError
+
+    Example:
+        >>> import dl4all as dl
+        >>> weight = dl.empty(3, 4)
+        >>> dl.nn.init.kaiming_normal_(weight) is weight
+        True
     """
     return normal_(tensor, 0.0, _kaiming_std("kaiming_normal_", tensor, a, mode, nonlinearity), generator)
 
@@ -254,6 +327,12 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
 
     Raises:
         ShapeError: there are less than two axes.
+
+    Example:
+        >>> import dl4all as dl
+        >>> weight = dl.empty(3, 4)
+        >>> dl.nn.init.orthogonal_(weight) is weight
+        True
     """
     if tensor.ndim < 2:
         raise ShapeError(f"[orthogonal_] expected at least two axes, got {tensor.shape}")
@@ -280,6 +359,12 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     Raises:
         ShapeError: the tensor is no matrix.
         ArgumentError: the share is not from 0 to 1.
+
+    Example:
+        >>> import dl4all as dl
+        >>> weight = dl.empty(3, 4)
+        >>> dl.nn.init.sparse_(weight, 0.5) is weight
+        True
     """
     rows, columns = _check_matrix("sparse_", tensor)
     if not 0 <= real("sparse_", "sparsity", sparsity) <= 1:
@@ -325,6 +410,11 @@ def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Tensor:
 
     The bound is ``sqrt(6 / ((1 + a^2) fan_in))`` (He et al., arXiv:1502.01852, equation 14); with
     PyTorch's default ``a = sqrt(5)`` it is ``1 / sqrt(fan_in)``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> bool((dl.nn.init.kaiming_uniform((3, 4)).abs() <= 0.5).all())
+        True
     """
     fan_in, _ = fan_in_and_out(shape)
     slope = real("kaiming_uniform", "a", a)
@@ -333,17 +423,35 @@ def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Tensor:
 
 
 def fan_in_uniform(shape: Shape, fan_in: int) -> Tensor:
-    """Uniform numbers between -b and b, ``b = 1 / sqrt(fan_in)``: PyTorch's initial bias, on the CPU."""
+    """Uniform numbers between -b and b, ``b = 1 / sqrt(fan_in)``: PyTorch's initial bias, on the CPU.
+
+    Example:
+        >>> import dl4all as dl
+        >>> bool((dl.nn.init.fan_in_uniform((3,), 4).abs() <= 0.5).all())
+        True
+    """
     integer("init", "the number of inputs", fan_in, least=0)
     bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
     return from_numpy(uniform(shape, -bound, bound))
 
 
 def zeros(shape: Shape) -> Tensor:
-    """Zeros on the CPU."""
+    """Zeros on the CPU.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.init.zeros((2,)).tolist()
+        [0.0, 0.0]
+    """
     return filled("init", (shape,), np.zeros((), np.float32), "cpu")
 
 
 def ones(shape: Shape) -> Tensor:
-    """Ones on the CPU."""
+    """Ones on the CPU.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.init.ones((2,)).tolist()
+        [1.0, 1.0]
+    """
     return filled("init", (shape,), np.ones((), np.float32), "cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeAlias
 
@@ -18,15 +19,34 @@ class _Loss(Module):
 
     reductions: ClassVar[tuple[str, ...]] = REDUCTIONS
 
-    def __init__(self, reduction: str, **weights: Tensor | None) -> None:
+    def __init__(
+        self,
+        reduction: str,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        **weights: Tensor | None,
+    ) -> None:
         super().__init__()
+        reduction = _reduction(reduction, size_average, reduce)
         check_reduction(type(self).__name__, reduction, self.reductions)
         self.reduction = reduction
         for name, value in weights.items():
-            if value is None:
-                setattr(self, name, None)
-            else:
-                self.register_buffer(name, value)
+            self.register_buffer(name, value)
+
+
+class _WeightedLoss(_Loss):
+    """A loss with a weight for each class or element."""
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction, size_average, reduce, weight=weight)
 
 
 class CrossEntropyLoss(_Loss):
@@ -44,12 +64,13 @@ class CrossEntropyLoss(_Loss):
     def __init__(
         self,
         weight: Tensor | None = None,
-        *,
+        size_average: bool | None = None,
         ignore_index: int = -100,
+        reduce: bool | None = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__(reduction, weight=weight)
+        super().__init__(reduction, size_average, reduce, weight=weight)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -64,14 +85,26 @@ class CrossEntropyLoss(_Loss):
 
 
 class NLLLoss(_Loss):
-    """:func:`~dl4all.nn.functional.nll_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.nll_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.NLLLoss()(dl.tensor([[0.25, 0.75]]).log(), dl.tensor([1]))
+        >>> round(loss.item(), 4)
+        0.2877
+    """
 
     weight: Tensor | None
 
     def __init__(
-        self, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean"
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction, weight=weight)
+        super().__init__(reduction, size_average, reduce, weight=weight)
         self.ignore_index = ignore_index
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -81,30 +114,61 @@ class NLLLoss(_Loss):
 
 
 class MSELoss(_Loss):
-    """:func:`~dl4all.nn.functional.mse_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.mse_loss` as a layer.
 
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.MSELoss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]))
+        >>> round(loss.item(), 4)
+        0.1562
+    """
+
+    def __init__(
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.mse_loss(input, target, reduction=self.reduction)
 
 
 class L1Loss(_Loss):
-    """:func:`~dl4all.nn.functional.l1_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.l1_loss` as a layer.
 
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.L1Loss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]))
+        >>> round(loss.item(), 4)
+        0.375
+    """
+
+    def __init__(
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.l1_loss(input, target, reduction=self.reduction)
 
 
 class SmoothL1Loss(_Loss):
-    """:func:`~dl4all.nn.functional.smooth_l1_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.smooth_l1_loss` as a layer.
 
-    def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
-        super().__init__(reduction)
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.SmoothL1Loss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]))
+        >>> round(loss.item(), 4)
+        0.0781
+    """
+
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
         self.beta = beta
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -112,7 +176,14 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """:func:`~dl4all.nn.functional.huber_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.huber_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.HuberLoss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]))
+        >>> round(loss.item(), 4)
+        0.0781
+    """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction)
@@ -123,27 +194,52 @@ class HuberLoss(_Loss):
 
 
 class BCELoss(_Loss):
-    """:func:`~dl4all.nn.functional.binary_cross_entropy` as a layer."""
+    """:func:`~dl4all.nn.functional.binary_cross_entropy` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.BCELoss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]))
+        >>> round(loss.item(), 4)
+        0.4904
+    """
 
     weight: Tensor | None
 
-    def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
-        super().__init__(reduction, weight=weight)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction, size_average, reduce, weight=weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
 
 class BCEWithLogitsLoss(_Loss):
-    """:func:`~dl4all.nn.functional.binary_cross_entropy_with_logits` as a layer."""
+    """:func:`~dl4all.nn.functional.binary_cross_entropy_with_logits` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.BCEWithLogitsLoss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]))
+        >>> round(loss.item(), 4)
+        0.65
+    """
 
     weight: Tensor | None
     pos_weight: Tensor | None
 
     def __init__(
-        self, weight: Tensor | None = None, *, reduction: str = "mean", pos_weight: Tensor | None = None
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        pos_weight: Tensor | None = None,
     ) -> None:
-        super().__init__(reduction, weight=weight, pos_weight=pos_weight)
+        super().__init__(reduction, size_average, reduce, weight=weight, pos_weight=pos_weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(
@@ -152,12 +248,25 @@ class BCEWithLogitsLoss(_Loss):
 
 
 class KLDivLoss(_Loss):
-    """:func:`~dl4all.nn.functional.kl_div` as a layer."""
+    """:func:`~dl4all.nn.functional.kl_div` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.KLDivLoss(reduction="sum")(dl.tensor([0.5, 0.25]).log(), dl.tensor([0.75, 0.25]))
+        >>> round(loss.item(), 4)
+        0.3041
+    """
 
     reductions = (*REDUCTIONS, "batchmean")
 
-    def __init__(self, *, reduction: str = "mean", log_target: bool = False) -> None:
-        super().__init__(reduction)
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        log_target: bool = False,
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
         self.log_target = log_target
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -165,7 +274,14 @@ class KLDivLoss(_Loss):
 
 
 class CosineSimilarity(Module):
-    """:func:`~dl4all.nn.functional.cosine_similarity` as a layer."""
+    """:func:`~dl4all.nn.functional.cosine_similarity` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, y = dl.tensor([[1.0, 0.0]]), dl.tensor([[1.0, 1.0]])
+        >>> [round(v, 4) for v in dl.nn.CosineSimilarity()(x, y).tolist()]
+        [0.7071]
+    """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__()
@@ -189,60 +305,125 @@ class PairwiseDistance(Module):
 class _MarginLoss(_Loss):
     """A loss with a margin and a reduction."""
 
-    def __init__(self, margin: float, reduction: str) -> None:
-        super().__init__(reduction)
+    def __init__(
+        self, margin: float, reduction: str, size_average: bool | None = None, reduce: bool | None = None
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
         self.margin = margin
 
 
 class CosineEmbeddingLoss(_MarginLoss):
-    """:func:`~dl4all.nn.functional.cosine_embedding_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.cosine_embedding_loss` as a layer.
 
-    def __init__(self, margin: float = 0.0, *, reduction: str = "mean") -> None:
-        super().__init__(margin, reduction)
+    Example:
+        >>> import dl4all as dl
+        >>> x, y = dl.tensor([[1.0, 0.0]]), dl.tensor([[1.0, 1.0]])
+        >>> loss = dl.nn.CosineEmbeddingLoss()(x, y, dl.tensor([1]))
+        >>> round(loss.item(), 4)
+        0.2929
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(margin, reduction, size_average, reduce)
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return functional.cosine_embedding_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
 class HingeEmbeddingLoss(_MarginLoss):
-    """:func:`~dl4all.nn.functional.hinge_embedding_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.hinge_embedding_loss` as a layer.
 
-    def __init__(self, margin: float = 1.0, *, reduction: str = "mean") -> None:
-        super().__init__(margin, reduction)
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.HingeEmbeddingLoss()(dl.tensor([0.5, 0.25]), dl.tensor([1, -1]))
+        >>> round(loss.item(), 4)
+        0.625
+    """
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(margin, reduction, size_average, reduce)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.hinge_embedding_loss(input, target, self.margin, reduction=self.reduction)
 
 
 class MarginRankingLoss(_MarginLoss):
-    """:func:`~dl4all.nn.functional.margin_ranking_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.margin_ranking_loss` as a layer.
 
-    def __init__(self, margin: float = 0.0, *, reduction: str = "mean") -> None:
-        super().__init__(margin, reduction)
+    Example:
+        >>> import dl4all as dl
+        >>> x, y = dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0])
+        >>> loss = dl.nn.MarginRankingLoss(margin=0.5)(x, y, dl.tensor([1, -1]))
+        >>> round(loss.item(), 4)
+        0.875
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(margin, reduction, size_average, reduce)
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return functional.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
 class SoftMarginLoss(_Loss):
-    """:func:`~dl4all.nn.functional.soft_margin_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.soft_margin_loss` as a layer.
 
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.SoftMarginLoss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, -1.0]))
+        >>> round(loss.item(), 4)
+        0.65
+    """
+
+    def __init__(
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.soft_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiMarginLoss(_Loss):
-    """:func:`~dl4all.nn.functional.multi_margin_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.multi_margin_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.MultiMarginLoss()(dl.tensor([[0.1, 0.8]]), dl.tensor([1]))
+        >>> round(loss.item(), 4)
+        0.15
+    """
 
     weight: Tensor | None
 
     def __init__(
-        self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, *, reduction: str = "mean"
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction, weight=weight)
+        super().__init__(reduction, size_average, reduce, weight=weight)
         self.p, self.margin = p, margin
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -252,29 +433,59 @@ class MultiMarginLoss(_Loss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """:func:`~dl4all.nn.functional.multilabel_margin_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.multilabel_margin_loss` as a layer.
 
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.MultiLabelMarginLoss()(dl.tensor([[0.1, 0.2, 0.4, 0.8]]), dl.tensor([[3, 0, -1, 1]]))
+        >>> round(loss.item(), 4)
+        0.85
+    """
+
+    def __init__(
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_Loss):
-    """:func:`~dl4all.nn.functional.multilabel_soft_margin_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.multilabel_soft_margin_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.MultiLabelSoftMarginLoss()(dl.tensor([[0.5, -1.0]]), dl.tensor([[1.0, 0.0]]))
+        >>> round(loss.item(), 4)
+        0.3937
+    """
 
     weight: Tensor | None
 
-    def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
-        super().__init__(reduction, weight=weight)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction, size_average, reduce, weight=weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)
 
 
 class TripletMarginLoss(_Loss):
-    """:func:`~dl4all.nn.functional.triplet_margin_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.triplet_margin_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> anchor, positive = dl.tensor([[1.0, 0.0]]), dl.tensor([[1.0, 1.0]])
+        >>> loss = dl.nn.TripletMarginLoss()(anchor, positive, dl.tensor([[0.0, 0.0]]))
+        >>> round(loss.item(), 4)
+        1.0
+    """
 
     def __init__(
         self,
@@ -282,10 +493,11 @@ class TripletMarginLoss(_Loss):
         p: float = 2.0,
         eps: float = 1e-6,
         swap: bool = False,
-        *,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction, size_average, reduce)
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
@@ -294,7 +506,16 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """:func:`~dl4all.nn.functional.triplet_margin_with_distance_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.triplet_margin_with_distance_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> far = lambda a, b: (a - b).abs().sum(1)
+        >>> loss = dl.nn.TripletMarginWithDistanceLoss(distance_function=far)
+        >>> anchor, positive, negative = dl.tensor([[1.0]]), dl.tensor([[1.5]]), dl.tensor([[0.0]])
+        >>> loss(anchor, positive, negative).item()
+        0.5
+    """
 
     def __init__(
         self,
@@ -320,7 +541,15 @@ class TripletMarginWithDistanceLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """:func:`~dl4all.nn.functional.gaussian_nll_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.gaussian_nll_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> mean, target, variance = dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]), dl.tensor([1.0, 2.0])
+        >>> loss = dl.nn.GaussianNLLLoss()(mean, target, variance)
+        >>> round(loss.item(), 4)
+        0.2436
+    """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(reduction)
@@ -331,22 +560,43 @@ class GaussianNLLLoss(_Loss):
 
 
 class PoissonNLLLoss(_Loss):
-    """:func:`~dl4all.nn.functional.poisson_nll_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.poisson_nll_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> loss = dl.nn.PoissonNLLLoss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]))
+        >>> round(loss.item(), 4)
+        1.2164
+    """
 
     def __init__(
-        self, log_input: bool = True, full: bool = False, *, eps: float = 1e-8, reduction: str = "mean"
+        self,
+        log_input: bool = True,
+        full: bool = False,
+        size_average: bool | None = None,
+        eps: float = 1e-8,
+        reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction, size_average, reduce)
         self.log_input, self.full, self.eps = log_input, full, eps
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+    def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
         return functional.poisson_nll_loss(
-            input, target, self.log_input, self.full, eps=self.eps, reduction=self.reduction
+            log_input, target, self.log_input, self.full, eps=self.eps, reduction=self.reduction
         )
 
 
 class CTCLoss(_Loss):
-    """:func:`~dl4all.nn.functional.ctc_loss` as a layer."""
+    """:func:`~dl4all.nn.functional.ctc_loss` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> scores = dl.nn.functional.log_softmax(dl.zeros(5, 1, 3), 2)
+        >>> loss = dl.nn.CTCLoss()(scores, dl.tensor([[1, 2]]), dl.tensor([5]), dl.tensor([2]))
+        >>> round(loss.item(), 4)
+        0.9689
+    """
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
         super().__init__(reduction)
@@ -359,3 +609,14 @@ class CTCLoss(_Loss):
         return functional.ctc_loss(
             log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity
         )
+
+
+def _reduction(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
+    """The reduction that PyTorch's old arguments stand for; without these, `reduction`."""
+    if size_average is None and reduce is None:
+        return reduction
+    meant = "none" if reduce is False else "sum" if size_average is False else "mean"
+    warnings.warn(
+        f"size_average and reduce are old; use reduction={meant!r}", DeprecationWarning, stacklevel=4
+    )
+    return meant

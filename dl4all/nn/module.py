@@ -3,52 +3,43 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-from dl4all.errors import ArgumentError, Dl4allError, DTypeError, WeightsError
+from dl4all.errors import ArgumentError, Dl4allError, ModuleError
+from dl4all.nn import hooks, state
+from dl4all.nn.hook_methods import HookMethods
+from dl4all.nn.hooks import Hook, Hooks, everywhere
+from dl4all.nn.members import Members
+from dl4all.nn.parameter import Buffer
+from dl4all.nn.parameter import Parameter as Parameter
+from dl4all.nn.placement import Placement
+from dl4all.nn.state import Incompatible, Weights
 from dl4all.nn.summary import Summary, summary
-from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
-from dl4all.ops.memory.transfer import upload
-from dl4all.scheduler.device import Device
-from dl4all.tensor.arguments import DeviceLike, device_and_dtype
 from dl4all.tensor.tensor import Tensor
 
 M = TypeVar("M", bound="Module")
 T = TypeVar("T")
-Weights = Mapping[str, "Tensor | npt.NDArray[Any]"]
 
 
-class Parameter(Tensor):
-    """A tensor that a module learns: part of its ``state_dict``, and a leaf that gets gradients.
+class _FromInit:
+    """An attribute that ``Module.__init__`` makes; looked up only where there is none."""
 
-    Args:
-        source: the initial values; the memory is shared.
-        requires_grad: whether it is learned.
-    """
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
 
-    __slots__ = ()
-
-    def __init__(self, source: Tensor, requires_grad: bool = True) -> None:
-        super().__init__(
-            source.storage, source.shape, source.dtype, source.device, source.strides, source.offset
-        )
-        if requires_grad and source.dtype.kind == "f":
-            self.requires_grad_()
+    def __get__(self, module: Any, owner: type) -> Any:
+        if module is None:
+            return self
+        raise _uninitialized(module, f"it has no {self.name!r} yet")
 
 
-class Incompatible(NamedTuple):
-    """Names that ``load_state_dict(strict=False)`` skipped."""
-
-    missing_keys: list[str]
-    unexpected_keys: list[str]
+def _uninitialized(module: Any, what: str) -> ModuleError:
+    name = type(module).__name__
+    return ModuleError(f"[{name}] {what}: call super().__init__() first in the __init__ of {name}")
 
 
-class Module:
+class Module(HookMethods, Placement):
     """Base class of all layers and networks.
 
     A subclass calls ``super().__init__()``, assigns parameters and submodules to attributes,
@@ -66,168 +57,301 @@ class Module:
         ['fc.bias', 'fc.weight']
     """
 
+    training: bool = _FromInit()  # type: ignore[assignment]
+    _kinds: dict[str, str] = _FromInit()  # type: ignore[assignment]
+    """By name: "parameter", "module" or "buffer". A name keeps its kind while its value is None."""
+    _call_hooks: Hooks = _FromInit()  # type: ignore[assignment]
+    _state_hooks: Hooks = _FromInit()  # type: ignore[assignment]
+    _non_persistent_buffers_set: set[str] = _FromInit()  # type: ignore[assignment]
+
     def __init__(self) -> None:
-        self._buffer_names: set[str] = set()
-        self._hooks: dict[int, Callable[..., Any]] = {}
-        self._pre_hooks: dict[int, Callable[..., Any]] = {}
-        self.training = True
+        fields: dict[str, Any] = vars(self)  # not setattr, which asks for these
+        fields["_kinds"] = {}
+        fields["_call_hooks"] = {}
+        fields["_state_hooks"] = {}
+        fields["_non_persistent_buffers_set"] = set()
+        fields["training"] = True
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """Compute the output; every layer defines its own."""
-        raise TypeError(f"{type(self).__name__} does not define forward")
+        raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        if self._pre_hooks:
-            for hook in tuple(self._pre_hooks.values()):
-                changed = hook(self, inputs)
-                if changed is not None:
-                    inputs = changed if isinstance(changed, tuple) else (changed,)
         try:
-            output = self.forward(*inputs, **options)
+            if self._call_hooks or everywhere:
+                return hooks.call(self, self._call_hooks, self.forward, inputs, options)
+            return self.forward(*inputs, **options)
         except Dl4allError as error:
             _name_layer(error, self)
             raise
-        if self._hooks:
-            for hook in tuple(self._hooks.values()):
-                changed = hook(self, inputs, output)
-                if changed is not None:
-                    output = changed
-        return output
-
-    def register_forward_hook(self, hook: Callable[..., Any]) -> Callable[[], None]:
-        """Call ``hook(module, inputs, output)`` after ``forward``; a result other than None is the output.
-
-        Returns:
-            A function that removes the hook.
-        """
-        return _register(self._hooks, hook)
-
-    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Callable[[], None]:
-        """Call ``hook(module, inputs)`` before ``forward``; a result other than None replaces the inputs.
-
-        Returns:
-            A function that removes the hook.
-        """
-        return _register(self._pre_hooks, hook)
-
-    def __delattr__(self, name: str) -> None:
-        super().__delattr__(name)
-        self._buffer_names.discard(name)  # a later attribute of this name is no buffer
 
     # The tree of modules: nothing but attributes, in the order of their assignment
 
-    def register_buffer(self, name: str, value: Tensor) -> None:
-        """Add a tensor that is part of the state but not learned, such as running statistics."""
-        self._buffer_names.add(name)
-        setattr(self, name, value)
+    def __setattr__(self, name: str, value: Any) -> None:
+        kinds = self.__dict__.get("_kinds")
+        if isinstance(value, Parameter):
+            kind = "parameter"
+        elif isinstance(value, Module):
+            kind = "module"
+        elif isinstance(value, Buffer):
+            kind = "buffer"
+        else:
+            if kinds and name in kinds and value is not None:
+                self._check_kind(name, kinds[name], value)
+            super().__setattr__(name, value)
+            return
+        if kinds is None:
+            raise _uninitialized(self, f"{name!r} cannot be a {kind} of it yet")
+        super().__setattr__(name, value)
+        if name in self.__dict__:  # and no property, as that of a parametrization
+            kinds[name] = kind
+            if isinstance(value, Buffer):
+                self._keep_buffer(name, value.persistent)
 
-    def register_parameter(self, name: str, parameter: Parameter | None) -> None:
-        """Set a parameter, as ``setattr`` does.
+    def _check_kind(self, name: str, kind: str, value: Any) -> None:
+        """Refuse a value that a name cannot take.
 
         Raises:
-            ArgumentError: it is something else, or the name cannot be an attribute's.
+            ModuleError
         """
-        self._set(name, parameter, Parameter)
+        if kind == "buffer" and isinstance(value, Tensor):
+            return
+        expected, advice = {
+            "parameter": ("an nn.Parameter", f"use nn.Parameter(...), or .{name}.data to change its values"),
+            "module": ("an nn.Module", f"del the attribute first if {name!r} is to be something else"),
+            "buffer": ("a tensor", f"del the attribute first if {name!r} is to be something else"),
+        }[kind]
+        raise ModuleError(
+            f"[{type(self).__name__}] cannot assign {type(value).__name__} as {kind} {name!r}: expected "
+            f"{expected} or None; {advice}"
+        )
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        self._kinds.pop(name, None)  # a later attribute of this name is something new
+        self._non_persistent_buffers_set.discard(name)
+
+    @property
+    def _parameters(self) -> Members:
+        return Members(self, "parameter")
+
+    @property
+    def _buffers(self) -> Members:
+        return Members(self, "buffer")
+
+    @property
+    def _modules(self) -> Members:
+        return Members(self, "module")
+
+    @property
+    def _forward_hooks(self) -> dict[int, Hook]:
+        return {key: hook for key, hook in self._call_hooks.items() if hook.kind == "forward"}
+
+    @property
+    def _forward_pre_hooks(self) -> dict[int, Hook]:
+        return {key: hook for key, hook in self._call_hooks.items() if hook.kind == "forward_pre"}
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a tensor that is part of the state but not learned, such as running statistics.
+
+        Args:
+            name: of the attribute.
+            tensor: the values; None for a buffer that is not there.
+            persistent: whether it is part of the ``state_dict``.
+
+        Raises:
+            ModuleError: it is no tensor, the name cannot be an attribute's or is taken.
+        """
+        self._put(name, "buffer", tensor)
+        self._keep_buffer(name, persistent)
+
+    def _keep_buffer(self, name: str, persistent: bool) -> None:
+        if persistent:
+            self._non_persistent_buffers_set.discard(name)
+        else:
+            self._non_persistent_buffers_set.add(name)
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Set a parameter, as ``setattr`` does; None for one that is not there.
+
+        Raises:
+            ModuleError: it is something else, the name cannot be an attribute's or is taken.
+        """
+        self._put(name, "parameter", param)
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Set a module below this one, as ``setattr`` does.
 
         Raises:
-            ArgumentError: it is something else, or the name cannot be an attribute's.
+            ModuleError: it is something else, the name cannot be an attribute's or is taken.
         """
-        self._set(name, module, Module)
+        self._put(name, "module", module)
 
     register_module = add_module
 
-    def _set(self, name: str, value: object, expected: type) -> None:
+    def _put(self, name: str, kind: str, value: Any) -> None:
+        expected = {"parameter": Parameter, "module": Module, "buffer": Tensor}[kind]
+        own = type(self).__name__
+        if "_kinds" not in self.__dict__:
+            raise _uninitialized(self, f"{name!r} cannot be a {kind} of it yet")
         if value is not None and not isinstance(value, expected):
-            raise ArgumentError(
-                f"[{type(self).__name__}] expected a {expected.__name__} for {name!r}, "
-                f"got {type(value).__name__}"
+            raise ModuleError(
+                f"[{own}] expected a {expected.__name__} for {name!r}, got {type(value).__name__}"
             )
-        if not name or "." in name:  # the dot separates the names of modules
-            raise ArgumentError(
-                f"[{type(self).__name__}] {name!r} is no name of an attribute; leave out the dots"
-            )
-        setattr(self, name, value)
+        if not isinstance(name, str) or not name or "." in name:  # the dot separates the names of modules
+            raise ModuleError(f"[{own}] {name!r} is no name of an attribute; leave out the dots")
+        if self._kinds.get(name) != kind and getattr(self, name, None) is not None:
+            raise ModuleError(f"[{own}] attribute {name!r} already exists; choose another name")
+        super().__setattr__(name, value)
+        self._kinds[name] = kind
 
-    def get_submodule(self, name: str) -> Module:
+    def get_submodule(self, target: str) -> Module:
         """The module with a dotted name such as ``layer1.0``; this one for "".
 
         Raises:
             ArgumentError: there is none.
         """
-        return _named(self, name, dict(self.named_modules()), "module")
+        return _named(self, target, dict(self.named_modules(remove_duplicate=False)), "module")
 
-    def get_parameter(self, name: str) -> Parameter:
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put a module in the place that a dotted name such as ``layer1.0`` says.
+
+        Args:
+            target: the name.
+            module: what to put there.
+            strict: refuse a name that there is not yet.
+
+        Raises:
+            ArgumentError: the name is empty, or of nothing that there is.
+        """
+        if not target:
+            raise ArgumentError(f"[{type(self).__name__}] cannot put a module in its own place; name a part")
+        if strict:
+            self.get_submodule(target)
+        above, _, name = target.rpartition(".")
+        setattr(self.get_submodule(above), name, module)
+
+    def get_parameter(self, target: str) -> Parameter:
         """The parameter with a dotted name such as ``layer1.0.conv1.weight``.
 
         Raises:
             ArgumentError: there is none.
         """
-        parameters = {key: tensor for key, tensor in self._state() if isinstance(tensor, Parameter)}
-        return _named(self, name, parameters, "parameter")
+        return _named(self, target, dict(self.named_parameters(remove_duplicate=False)), "parameter")
 
-    def get_buffer(self, name: str) -> Tensor:
+    def get_buffer(self, target: str) -> Tensor:
         """The buffer with a dotted name such as ``bn1.running_mean``.
 
         Raises:
             ArgumentError: there is none.
         """
-        return _named(self, name, dict(self.named_buffers()), "buffer")
+        return _named(self, target, dict(self.named_buffers(remove_duplicate=False)), "buffer")
 
     def children(self) -> Iterator[Module]:
-        """The modules directly below this one."""
+        """The modules directly below this one, each once."""
         return (module for _, module in self.named_children())
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        for name, value in vars(self).items():
-            if isinstance(value, Module):
-                yield name, value
+        """The modules directly below this one, each once, with their names."""
+        seen: set[int] = set()
+        for name, module in self._children():
+            if id(module) not in seen:
+                seen.add(id(module))
+                yield name, module
+
+    def _children(self) -> Iterator[tuple[str, Module]]:
+        """The modules directly below this one, under all names."""
+        return ((name, value) for name, value in vars(self).items() if isinstance(value, Module))
 
     def modules(self) -> Iterator[Module]:
         """This module and all below it, each once."""
         return (module for _, module in self.named_modules())
 
-    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """This module, under the name "", and all below it, each once."""
-        seen: set[int] = set()
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module, under the name "", and all below it.
+
+        Args:
+            memo: modules that are left out, and those found are added to.
+            prefix: comes before the names.
+            remove_duplicate: whether a module with several names appears once, under the first.
+        """
+        if not remove_duplicate:
+            below = f"{prefix}." if prefix else ""
+            yield from ((name[:-1], module) for name, module in state.walk(self, below))
+            return
+        seen = set() if memo is None else memo
         stack: list[tuple[str, Module]] = [(prefix, self)]
         while stack:
             name, module = stack.pop()
-            if id(module) not in seen:
-                seen.add(id(module))
+            if module not in seen:
+                seen.add(module)
                 yield name, module
-                children = [(f"{name}.{child}" if name else child, m) for child, m in module.named_children()]
-                stack += reversed(children)
+                stack += [
+                    (f"{name}.{child}" if name else child, m) for child, m in reversed([*module._children()])
+                ]
 
-    def apply(self: M, function: Callable[[Module], Any]) -> M:
-        """Call a function with every module, children before parents; returns the module."""
-        for module in reversed(list(self.modules())):
-            function(module)
+    def apply(self: M, fn: Callable[[Module], Any]) -> M:
+        """Call a function with every module, children before parents; returns the module.
+
+        Example:
+            >>> import dl4all as dl
+            >>> def init_weights(module):
+            ...     if isinstance(module, dl.nn.Linear):
+            ...         dl.nn.init.ones_(module.weight)
+            >>> net = dl.nn.Sequential(dl.nn.Linear(2, 1), dl.nn.ReLU()).apply(init_weights)
+            >>> net[0].weight.tolist()
+            [[1.0, 1.0]]
+        """
+        stack: list[tuple[Module, bool]] = [(self, False)]
+        while stack:
+            module, ready = stack.pop()
+            if ready:
+                fn(module)
+                continue
+            stack.append((module, True))
+            stack += [(child, False) for child in reversed([*module.children()])]
         return self
 
-    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
         """Parameters of this module and all below it, under names such as ``layer1.0.conv1.weight``.
 
-        A parameter with several names appears once, under the first.
+        Args:
+            prefix: comes before the names, with a dot.
+            recurse: whether those below this module count.
+            remove_duplicate: whether a parameter with several names appears once, under the first.
         """
-        seen: set[int] = set()
-        for name, tensor in self._state(prefix):
-            if isinstance(tensor, Parameter) and id(tensor) not in seen:
-                seen.add(id(tensor))
+        for name, tensor in self._tensors(prefix, recurse, remove_duplicate):
+            if isinstance(tensor, Parameter):
                 yield name, tensor
 
-    def parameters(self) -> Iterator[Parameter]:
-        return (parameter for _, parameter in self.named_parameters())
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """The parameters of this module and, with `recurse`, of all below it, each once."""
+        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        for name, tensor in self._state(prefix):
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Buffers of this module and all below it; arguments as for :meth:`named_parameters`."""
+        for name, tensor in self._tensors(prefix, recurse, remove_duplicate):
             if not isinstance(tensor, Parameter):
                 yield name, tensor
 
-    def buffers(self) -> Iterator[Tensor]:
-        return (buffer for _, buffer in self.named_buffers())
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers of this module and, with `recurse`, of all below it, each once."""
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    def _tensors(self, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Tensor]]:
+        dotted = f"{prefix}." if prefix else ""
+        found = self._state(dotted) if recurse else self._own_state(dotted)
+        seen: set[int] = set()
+        for name, tensor in found:
+            if not remove_duplicate or id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield name, tensor
 
     def _state(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
         """Parameters and buffers of this module and all below it, a module's own first, under all names.
@@ -235,135 +359,69 @@ class Module:
         Raises:
             ArgumentError: a module is below itself, so that there is no end of names.
         """
-        # No recursion: modules may be nested more deeply than Python's functions.
-        above: dict[int, None] = {}  # the modules on the way down to the present one
-        stack: list[tuple[str, Module | None]] = [(prefix, self)]
-        while stack:
-            name, module = stack.pop()
-            if module is None:  # all below the last one is done
-                above.popitem()
-                continue
-            if id(module) in above:
-                path = name.rstrip(".")
-                raise ArgumentError(
-                    f"[{type(self).__name__}] {path} is a module that it is part of; remove it"
-                )
-            above[id(module)] = None
+        for name, module in state.walk(self, prefix):
             yield from module._own_state(name)
-            stack.append(("", None))
-            stack += [(f"{name}{child}.", m) for child, m in reversed([*module.named_children()])]
 
-    def _own_state(self, prefix: str) -> Iterator[tuple[str, Tensor]]:
+    def _own_state(self, prefix: str, persistent: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """The parameters of this module, then its buffers, or those that are `persistent`."""
+        buffers: list[tuple[str, Tensor]] = []
         for name, value in vars(self).items():
-            if isinstance(value, Parameter) or (name in self._buffer_names and isinstance(value, Tensor)):
+            if isinstance(value, Parameter):
                 yield prefix + name, value
+            elif (
+                isinstance(value, Tensor)
+                and self._kinds.get(name) == "buffer"
+                and not (persistent and name in self._non_persistent_buffers_set)
+            ):
+                buffers.append((prefix + name, value))
+        yield from buffers
 
     # State dicts
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """All parameters and buffers by dotted name; the tensors share the module's memory."""
-        return dict(self._state())
+    def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+        """All parameters and buffers by dotted name; the tensors share the module's memory.
 
-    def load_state_dict(self, weights: Weights, strict: bool = True) -> Incompatible:
+        Args:
+            destination: a dict that they are added to, in place of a new one.
+            prefix: comes before the names.
+            keep_vars: whether the values are the parameters themselves, rather than tensors without a
+                gradient on the same memory.
+
+        Example:
+            >>> import dl4all as dl
+            >>> {name: tensor.shape for name, tensor in dl.nn.Linear(3, 2).state_dict().items()}
+            {'weight': (2, 3), 'bias': (2,)}
+        """
+        return state.collect(self, destination, prefix, keep_vars)
+
+    state_dict.collects = True  # type: ignore[attr-defined]  # unlike that of a subclass
+
+    def load_state_dict(self, state_dict: Weights, strict: bool = True, assign: bool = False) -> Incompatible:
         """Copy weights into the module, converted to each parameter's dtype and device.
 
         Nothing changes unless everything fits.
 
         Args:
-            weights: arrays or tensors by dotted name, as :func:`dl4all.io.load_weights` reads them.
+            state_dict: arrays or tensors by dotted name, as :func:`dl4all.io.load_weights` reads them.
             strict: refuse names that only the module or only the weights have.
+            assign: put the given tensors in the places of the module's, as they are.
+
+        Returns:
+            The names that only the module has, and those that only the weights have.
 
         Raises:
             WeightsError: these are no weights by name, names are missing or unexpected, or shapes differ
                 (the message lists all), or a value is no array of numbers.
         """
-        if not isinstance(weights, Mapping):
-            raise WeightsError(
-                f"[{type(self).__name__}] expected weights by name, a dict, to load; got "
-                f"{type(weights).__name__}"
-            )
-        own = self.state_dict()
-        missing = [name for name in own if name not in weights]
-        unexpected = [name for name in weights if name not in own]
-        arrays = {name: _numbers(name, weights[name]) for name in own if name in weights}
-        misshapen = [
-            f"{name}: the network has {own[name].shape}, the weights {array.shape}"
-            for name, array in arrays.items()
-            if array.shape != own[name].shape
-        ]
-        problems = [f"misshapen keys: {'; '.join(misshapen)}"] if misshapen else []
-        if strict and missing:
-            problems.append(f"missing keys: {', '.join(missing)}")
-        if strict and unexpected:
-            problems.append(f"unexpected keys: {', '.join(map(str, unexpected))}")
-        if problems:
-            raise WeightsError(f"[{type(self).__name__}] the weights do not fit: " + "; ".join(problems))
-        for name, array in arrays.items():
-            tensor = own[name]
-            with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
-                converted = array.astype(tensor.dtype, copy=False)
-            _replace(tensor, converted, tensor.device)
-        return Incompatible(missing, unexpected)
+        return state.load(self, state_dict, strict, assign)
 
-    def to(
-        self: M,
-        *targets: DeviceLike | DTypeLike | TensorBase,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike = None,
-    ) -> M:
-        """Move the module to a device, or convert its floats to a dtype, in place; returns the module.
+    def get_extra_state(self) -> Any:
+        """What a subclass adds to its ``state_dict`` beside tensors; None for nothing."""
+        return None
 
-        Args:
-            targets: a device, a dtype, both, or a tensor whose device and dtype are taken.
-            device, dtype: the same by name.
-
-        Raises:
-            UnknownDeviceError, BackendMissingError, OutOfMemoryError
-            DTypeError: the dtype is not a float dtype.
-
-        Example:
-            >>> import dl4all as dl
-            >>> dl.nn.Linear(3, 2).to("cpu", "float64").weight.dtype
-            dtype('float64')
-        """
-        target, float_dtype = device_and_dtype(targets, device, dtype)
-        if float_dtype is not None and float_dtype.kind != "f":
-            raise DTypeError(
-                f"[to] networks are made of floats, got {float_dtype}; convert its inputs instead"
-            )
-        changes: dict[int, tuple[Tensor, Device, np.dtype[Any]]] = {}  # a tensor may have several names
-        for _, tensor in self._state():
-            new_device = target or tensor.device
-            is_float = tensor.dtype.kind == "f"
-            new_dtype = float_dtype if float_dtype is not None and is_float else tensor.dtype
-            if tensor.device is not new_device or tensor.dtype != new_dtype:
-                changes[id(tensor)] = tensor, new_device, new_dtype
-        if target is not None:
-            moving = (change for change in changes.values() if change[0].device is not target)
-            target.make_room(tensor.numel() * new_dtype.itemsize for tensor, _, new_dtype in moving)
-        for tensor, new_device, new_dtype in changes.values():
-            grad = tensor.grad
-            with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
-                _replace(tensor, tensor.numpy().astype(new_dtype, copy=False), new_device)
-            if grad is not None:
-                tensor.grad = grad.to(new_device, new_dtype)
-        return self
-
-    def cpu(self: M) -> M:
-        """Move to the CPU."""
-        return self.to("cpu")
-
-    def float(self: M) -> M:
-        """Convert to float32."""
-        return self.to("float32")
-
-    def half(self: M) -> M:
-        """Convert to float16."""
-        return self.to("float16")
-
-    def double(self: M) -> M:
-        """Convert to float64."""
-        return self.to("float64")
+    def set_extra_state(self, state: Any) -> None:
+        """Take what :meth:`get_extra_state` gave; a subclass that has that defines this, too."""
+        raise ModuleError(f"[{type(self).__name__}] defines get_extra_state, and so needs set_extra_state")
 
     def requires_grad_(self: M, requires_grad: bool = True) -> M:
         """Require gradients of all parameters, or of none; returns the module."""
@@ -371,15 +429,31 @@ class Module:
             parameter.requires_grad_(requires_grad)
         return self
 
-    def zero_grad(self) -> None:
-        """Delete the gradients of all parameters."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Delete the gradients of all parameters, or with ``set_to_none=False`` fill them with zeros."""
         for parameter in self.parameters():
-            parameter.grad = None
+            if set_to_none or parameter.grad is None:
+                parameter.grad = None
+            else:
+                parameter.grad = parameter.grad.detach()
+                parameter.grad.zero_()
 
     def train(self: M, mode: bool = True) -> M:
         """Switch this module and all below it to training mode, or to inference mode."""
-        for module in self.modules():
+        if not isinstance(mode, bool):
+            raise ArgumentError(f"[train] expected True or False for mode, got {mode!r}")
+        seen: set[int] = set()
+        stack: list[Module] = [self]
+        while stack:
+            module = stack.pop()
+            if id(module) in seen:
+                continue
+            seen.add(id(module))
+            if module is not self and type(module).train is not Module.train:
+                module.train(mode)  # such as one whose normalization stays as it is
+                continue
             module.training = mode
+            stack += module.children()
         return self
 
     def eval(self: M) -> M:
@@ -390,19 +464,20 @@ class Module:
         """A table of the layers' shapes, parameters and operations, see :func:`dl4all.nn.summary`."""
         return summary(self, *inputs)
 
+    def _get_name(self) -> str:
+        return type(self).__name__
+
     def __repr__(self) -> str:
-        lines = [f"({name}): {child!r}" for name, child in self.named_children()]
+        extra = self.extra_repr()
+        lines = [f"({name}): {child!r}" for name, child in self._children()]
         if not lines:
-            return f"{type(self).__name__}({self.extra_repr()})"
-        inner = "\n".join(lines).replace("\n", "\n  ")
-        return f"{type(self).__name__}(\n  {inner}\n)"
+            return f"{self._get_name()}({extra})"
+        inner = "\n".join(extra.split("\n") * bool(extra) + lines).replace("\n", "\n  ")
+        return f"{self._get_name()}(\n  {inner}\n)"
 
     def extra_repr(self) -> str:
         """The text between the parentheses in the ``repr`` of a layer without children."""
         return ""
-
-
-_keys = itertools.count()
 
 
 def _named(module: Module, name: str, candidates: Mapping[str, T], what: str) -> T:
@@ -419,12 +494,6 @@ def _named(module: Module, name: str, candidates: Mapping[str, T], what: str) ->
     return candidates[name]
 
 
-def _register(hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> Callable[[], None]:
-    key = next(_keys)
-    hooks[key] = hook
-    return lambda: hooks.pop(key, None) and None
-
-
 def _name_layer(error: Dl4allError, module: Module) -> None:
     """Add the layer's path to an error: each module that it passes adds the name of its child."""
     if error.deferred:  # of an op that was called before
@@ -432,27 +501,8 @@ def _name_layer(error: Dl4allError, module: Module) -> None:
     attributes = vars(error)
     if "_layer" in attributes:
         text, path, layer, child = attributes["_layer"]
-        path = [name for name, module_below in module.named_children() if module_below is child][:1] + path
+        path = [name for name, module_below in module._children() if module_below is child][:1] + path
     else:
         text, path, layer = str(error), [], f"{type(module).__name__}({module.extra_repr()})"
     attributes["_layer"] = (text, path, layer, module)
     error.args = (f"{text} (in layer {'.'.join(path)}: {layer})" if path else f"{text} (in {layer})",)
-
-
-def _numbers(name: str, value: object) -> npt.NDArray[Any]:
-    """A weight as an array.
-
-    Raises:
-        WeightsError: it holds no numbers.
-    """
-    array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
-    if array.dtype.kind not in "biuf":
-        raise WeightsError(f"{name} must be an array of numbers, got {type(value).__name__} of {array.dtype}")
-    return array
-
-
-def _replace(tensor: Tensor, array: npt.NDArray[Any], device: Device) -> None:
-    """Give a tensor object new memory on a device, so that all references to it see the new contents."""
-    copy = upload(Tensor, array, device, copy=True)
-    tensor.storage, tensor.device, tensor.dtype = copy.storage, device, copy.dtype
-    tensor.strides, tensor.offset = copy.strides, 0

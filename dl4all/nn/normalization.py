@@ -11,10 +11,13 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import functional, init
-from dl4all.nn.module import Module, Parameter
+from dl4all.nn.module import Module
+from dl4all.nn.parameter import Parameter
 from dl4all.ops import fill_
 from dl4all.ops.core.strides import sizes
+from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.scheduler import capture
+from dl4all.tensor.arguments import DeviceLike
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
@@ -94,6 +97,8 @@ class _ChannelNorm(Module):
         momentum: float | None,
         affine: bool,
         track_running_stats: bool,
+        device: DeviceLike | None,
+        dtype: DTypeLike,
         bias: bool,
     ) -> None:
         super().__init__()
@@ -108,6 +113,7 @@ class _ChannelNorm(Module):
             self.register_buffer("running_mean", init.zeros((num_features,)))
             self.register_buffer("running_var", init.ones((num_features,)))
             self.register_buffer("num_batches_tracked", from_numpy(np.zeros((), np.int64)))
+        self._place(device, dtype)
 
     def _check(self, x: Tensor) -> None:
         if x.ndim not in self.ranks:
@@ -131,14 +137,16 @@ class BatchNorm(_ChannelNorm):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
         *,
         bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, bias)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
         self._batches = _Counter()
 
-    def forward(self, x: Tensor) -> Tensor:
-        self._check(x)
+    def forward(self, input: Tensor) -> Tensor:
+        self._check(input)
         batch_statistics = self.training or self.running_mean is None
         tracking = self.training and self.num_batches_tracked is not None
         momentum = self._next_momentum() if tracking else 0.0
@@ -146,7 +154,7 @@ class BatchNorm(_ChannelNorm):
             (self.running_mean, self.running_var) if tracking or not batch_statistics else (None, None)
         )
         return functional.batch_norm(
-            x, mean, var, self.weight, self.bias, batch_statistics, momentum, self.eps
+            input, mean, var, self.weight, self.bias, batch_statistics, momentum, self.eps
         )
 
     def _next_momentum(self) -> float:
@@ -169,6 +177,7 @@ class BatchNorm1d(BatchNorm):
         momentum: the weight of a batch in the running statistics; None for the average over all batches.
         affine: whether there are a weight and a bias for each channel.
         track_running_stats: whether there are running statistics.
+        device, dtype: of the parameters and statistics; by default the CPU and float32.
         bias: False leaves the bias out.
 
     Shape:
@@ -188,6 +197,11 @@ class BatchNorm2d(BatchNorm):
 
     Shape:
         (N, num_features, H, W), the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.BatchNorm2d(4)(dl.rand(2, 4, 12, 10)).shape
+        (2, 4, 12, 10)
     """
 
     ranks = (4,)
@@ -198,6 +212,11 @@ class BatchNorm3d(BatchNorm):
 
     Shape:
         (N, num_features, D, H, W), the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.BatchNorm3d(4)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 6, 8, 8)
     """
 
     ranks = (5,)
@@ -213,16 +232,18 @@ class _InstanceNorm(_ChannelNorm):
         momentum: float = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
         *,
         bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, bias)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        self._check(x)
-        if x.ndim == self.ranks[0]:
-            return self._normalize(x.unsqueeze(0)).squeeze(0)
-        return self._normalize(x)
+    def forward(self, input: Tensor) -> Tensor:
+        self._check(input)
+        if input.ndim == self.ranks[0]:
+            return self._normalize(input.unsqueeze(0)).squeeze(0)
+        return self._normalize(input)
 
     def _normalize(self, x: Tensor) -> Tensor:
         batch_statistics = self.training or not self.track_running_stats
@@ -247,10 +268,16 @@ class InstanceNorm1d(_InstanceNorm):
         momentum: the weight of a batch in the running statistics.
         affine: whether there are a weight and a bias for each channel.
         track_running_stats: whether there are running statistics, which are used after ``eval()``.
+        device, dtype: of the parameters and statistics; by default the CPU and float32.
         bias: False leaves the bias out.
 
     Shape:
         (N, num_features, L) or (num_features, L), the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.InstanceNorm1d(4)(dl.rand(2, 4, 12)).shape
+        (2, 4, 12)
     """
 
     ranks = (2, 3)
@@ -261,6 +288,11 @@ class InstanceNorm2d(_InstanceNorm):
 
     Shape:
         (N, num_features, H, W) or without N, the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.InstanceNorm2d(4)(dl.rand(2, 4, 12, 10)).shape
+        (2, 4, 12, 10)
     """
 
     ranks = (3, 4)
@@ -271,6 +303,11 @@ class InstanceNorm3d(_InstanceNorm):
 
     Shape:
         (N, num_features, D, H, W) or without N, the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.InstanceNorm3d(4)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 6, 8, 8)
     """
 
     ranks = (4, 5)
@@ -284,6 +321,7 @@ class GroupNorm(Module):
         num_channels: how many channels there are.
         eps: added to the variance, to keep the square root away from 0.
         affine: whether there are a weight and a bias for each channel.
+        device, dtype: of the parameters and statistics; by default the CPU and float32.
         bias: False leaves the bias out.
 
     Shape:
@@ -291,10 +329,23 @@ class GroupNorm(Module):
 
     Raises:
         ArgumentError: the channels do not divide evenly into the groups.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.GroupNorm(2, 4)(dl.rand(2, 4, 6)).shape
+        (2, 4, 6)
     """
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, bias: bool = True
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if num_groups < 1 or num_channels % num_groups:
@@ -302,9 +353,10 @@ class GroupNorm(Module):
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         self.weight = Parameter(init.ones((num_channels,))) if affine else None
         self.bias = Parameter(init.zeros((num_channels,))) if affine and bias else None
+        self._place(device, dtype)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return (
@@ -320,10 +372,16 @@ class LayerNorm(Module):
         normalized_shape: the sizes of these axes, or the size of the last axis.
         eps: added to the variance, to keep the square root away from 0.
         elementwise_affine: whether there are a weight and a bias for each element.
+        device, dtype: of the parameters and statistics; by default the CPU and float32.
         bias: False leaves the bias out.
 
     Shape:
         (..., *normalized_shape), the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 2) for v in dl.nn.LayerNorm(2)(dl.tensor([1.0, 3.0])).tolist()]
+        [-1.0, 1.0]
     """
 
     def __init__(
@@ -332,15 +390,18 @@ class LayerNorm(Module):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
     ) -> None:
         super().__init__()
         self.normalized_shape = _sizes(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         self.weight = Parameter(init.ones(self.normalized_shape)) if elementwise_affine else None
         self.bias = Parameter(init.zeros(self.normalized_shape)) if elementwise_affine and bias else None
+        self._place(device, dtype)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return (
@@ -356,9 +417,15 @@ class RMSNorm(Module):
         normalized_shape: the sizes of these axes, or the size of the last axis.
         eps: added to the mean of the squares; None for the distance from 1 to the dtype's next number.
         elementwise_affine: whether there is a weight for each element.
+        device, dtype: of the weight; by default the CPU and float32.
 
     Shape:
         (..., *normalized_shape), the same out.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [round(v, 4) for v in dl.nn.RMSNorm(2)(dl.tensor([3.0, 4.0])).tolist()]
+        [0.8485, 1.1314]
     """
 
     def __init__(
@@ -366,11 +433,14 @@ class RMSNorm(Module):
         normalized_shape: int | Sequence[int],
         eps: float | None = None,
         elementwise_affine: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
     ) -> None:
         super().__init__()
         self.normalized_shape = _sizes(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         self.weight = Parameter(init.ones(self.normalized_shape)) if elementwise_affine else None
+        self._place(device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.rms_norm(x, self.normalized_shape, self.weight, self.eps)
@@ -380,14 +450,20 @@ class RMSNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """:func:`~dl4all.nn.functional.local_response_norm` as a layer."""
+    """:func:`~dl4all.nn.functional.local_response_norm` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.LocalResponseNorm(2)(dl.rand(1, 4, 3, 3)).shape
+        (1, 4, 3, 3)
+    """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

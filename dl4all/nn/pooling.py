@@ -48,34 +48,58 @@ class _MaxPool(Module):
 
 
 class MaxPool1d(_MaxPool):
-    """:func:`~dl4all.nn.functional.max_pool1d` as a layer; ``return_indices`` adds the maxima\'s indices."""
+    """:func:`~dl4all.nn.functional.max_pool1d` as a layer; ``return_indices`` adds the maxima\'s indices.
 
-    def forward(self, x: Tensor) -> MaybeIndices:
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.MaxPool1d(2)(dl.rand(2, 4, 12)).shape
+        (2, 4, 6)
+    """
+
+    def forward(self, input: Tensor) -> MaybeIndices:
         if self.return_indices:
-            return functional.max_pool1d_with_indices(x, *self.arguments)
-        return functional.max_pool1d(x, *self.arguments)
+            return functional.max_pool1d_with_indices(input, *self.arguments)
+        return functional.max_pool1d(input, *self.arguments)
 
 
 class MaxPool2d(_MaxPool):
-    """:func:`~dl4all.nn.functional.max_pool2d` as a layer; ``return_indices`` adds the maxima\'s indices."""
+    """:func:`~dl4all.nn.functional.max_pool2d` as a layer; ``return_indices`` adds the maxima\'s indices.
 
-    def forward(self, x: Tensor) -> MaybeIndices:
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.MaxPool2d(2)(dl.rand(2, 4, 12, 10)).shape
+        (2, 4, 6, 5)
+    """
+
+    def forward(self, input: Tensor) -> MaybeIndices:
         if self.return_indices:
-            return functional.max_pool2d_with_indices(x, *self.arguments)
-        return functional.max_pool2d(x, *self.arguments)
+            return functional.max_pool2d_with_indices(input, *self.arguments)
+        return functional.max_pool2d(input, *self.arguments)
 
 
 class MaxPool3d(_MaxPool):
-    """:func:`~dl4all.nn.functional.max_pool3d` as a layer; ``return_indices`` adds the maxima\'s indices."""
+    """:func:`~dl4all.nn.functional.max_pool3d` as a layer; ``return_indices`` adds the maxima\'s indices.
 
-    def forward(self, x: Tensor) -> MaybeIndices:
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.MaxPool3d(2)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 3, 4, 4)
+    """
+
+    def forward(self, input: Tensor) -> MaybeIndices:
         if self.return_indices:
-            return functional.max_pool3d_with_indices(x, *self.arguments)
-        return functional.max_pool3d(x, *self.arguments)
+            return functional.max_pool3d_with_indices(input, *self.arguments)
+        return functional.max_pool3d(input, *self.arguments)
 
 
 class AvgPool1d(Module):
-    """:func:`~dl4all.nn.functional.avg_pool1d` as a layer."""
+    """:func:`~dl4all.nn.functional.avg_pool1d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AvgPool1d(2)(dl.rand(2, 4, 12)).shape
+        (2, 4, 6)
+    """
 
     def __init__(
         self,
@@ -95,15 +119,21 @@ class AvgPool1d(Module):
         """The positional arguments of the function."""
         return self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.avg_pool1d(x, *self.arguments)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.avg_pool1d(input, *self.arguments)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class AvgPool2d(AvgPool1d):
-    """:func:`~dl4all.nn.functional.avg_pool2d` as a layer."""
+    """:func:`~dl4all.nn.functional.avg_pool2d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AvgPool2d(2)(dl.rand(2, 4, 12, 10)).shape
+        (2, 4, 6, 5)
+    """
 
     def __init__(
         self,
@@ -117,15 +147,21 @@ class AvgPool2d(AvgPool1d):
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
         self.divisor_override = divisor_override
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.avg_pool2d(x, *self.arguments, self.divisor_override)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.avg_pool2d(input, *self.arguments, self.divisor_override)
 
 
 class AvgPool3d(AvgPool2d):
-    """:func:`~dl4all.nn.functional.avg_pool3d` as a layer."""
+    """:func:`~dl4all.nn.functional.avg_pool3d` as a layer.
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.avg_pool3d(x, *self.arguments, self.divisor_override)
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AvgPool3d(2)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 3, 4, 4)
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.avg_pool3d(input, *self.arguments, self.divisor_override)
 
 
 class _AdaptivePool(Module):
@@ -140,55 +176,91 @@ class _AdaptivePool(Module):
 
 
 class AdaptiveAvgPool1d(_AdaptivePool):
-    """:func:`~dl4all.nn.functional.adaptive_avg_pool1d` as a layer; size 1 is the mean."""
+    """:func:`~dl4all.nn.functional.adaptive_avg_pool1d` as a layer; size 1 is the mean.
 
-    def forward(self, x: Tensor) -> Tensor:
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AdaptiveAvgPool1d(2)(dl.rand(2, 4, 12)).shape
+        (2, 4, 2)
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
         size: Any = self.output_size  # the function refuses what is no size of one axis
-        return functional.adaptive_avg_pool1d(x, size)
+        return functional.adaptive_avg_pool1d(input, size)
 
 
 class AdaptiveAvgPool2d(_AdaptivePool):
-    """:func:`~dl4all.nn.functional.adaptive_avg_pool2d` as a layer; size 1 is the global mean."""
+    """:func:`~dl4all.nn.functional.adaptive_avg_pool2d` as a layer; size 1 is the global mean.
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.adaptive_avg_pool2d(x, self.output_size)
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AdaptiveAvgPool2d(2)(dl.rand(2, 4, 12, 10)).shape
+        (2, 4, 2, 2)
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.adaptive_avg_pool2d(input, self.output_size)
 
 
 class AdaptiveAvgPool3d(_AdaptivePool):
-    """:func:`~dl4all.nn.functional.adaptive_avg_pool3d` as a layer; size 1 is the global mean."""
+    """:func:`~dl4all.nn.functional.adaptive_avg_pool3d` as a layer; size 1 is the global mean.
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.adaptive_avg_pool3d(x, self.output_size)
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AdaptiveAvgPool3d(2)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 2, 2, 2)
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.adaptive_avg_pool3d(input, self.output_size)
 
 
 class AdaptiveMaxPool2d(_AdaptivePool):
-    """:func:`~dl4all.nn.functional.adaptive_max_pool2d` as a layer."""
+    """:func:`~dl4all.nn.functional.adaptive_max_pool2d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AdaptiveMaxPool2d(2)(dl.rand(2, 4, 12, 10)).shape
+        (2, 4, 2, 2)
+    """
 
     def __init__(self, output_size: OutputSize, return_indices: bool = False) -> None:
         super().__init__(output_size)
         self.return_indices = return_indices
 
-    def forward(self, x: Tensor) -> MaybeIndices:
+    def forward(self, input: Tensor) -> MaybeIndices:
         if self.return_indices:
-            return functional.adaptive_max_pool2d_with_indices(x, self.output_size)
-        return functional.adaptive_max_pool2d(x, self.output_size)
+            return functional.adaptive_max_pool2d_with_indices(input, self.output_size)
+        return functional.adaptive_max_pool2d(input, self.output_size)
 
 
 class AdaptiveMaxPool1d(AdaptiveMaxPool2d):
-    """:func:`~dl4all.nn.functional.adaptive_max_pool1d` as a layer."""
+    """:func:`~dl4all.nn.functional.adaptive_max_pool1d` as a layer.
 
-    def forward(self, x: Tensor) -> MaybeIndices:
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AdaptiveMaxPool1d(2)(dl.rand(2, 4, 12)).shape
+        (2, 4, 2)
+    """
+
+    def forward(self, input: Tensor) -> MaybeIndices:
         size: Any = self.output_size  # the function refuses what is no size of one axis
         if self.return_indices:
-            return functional.adaptive_max_pool1d_with_indices(x, size)
-        return functional.adaptive_max_pool1d(x, size)
+            return functional.adaptive_max_pool1d_with_indices(input, size)
+        return functional.adaptive_max_pool1d(input, size)
 
 
 class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
-    """:func:`~dl4all.nn.functional.adaptive_max_pool3d` as a layer."""
+    """:func:`~dl4all.nn.functional.adaptive_max_pool3d` as a layer.
 
-    def forward(self, x: Tensor) -> MaybeIndices:
-        return functional.adaptive_max_pool3d(x, self.output_size, self.return_indices)
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.AdaptiveMaxPool3d(2)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 2, 2, 2)
+    """
+
+    def forward(self, input: Tensor) -> MaybeIndices:
+        return functional.adaptive_max_pool3d(input, self.output_size, self.return_indices)
 
 
 class _LPPool(Module):
@@ -203,27 +275,45 @@ class _LPPool(Module):
         self.norm_type, self.kernel_size = norm_type, kernel_size
         self.stride, self.ceil_mode = stride, ceil_mode
 
-    def forward(self, x: Tensor) -> Tensor:
-        return type(self).function(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+    def forward(self, input: Tensor) -> Tensor:
+        return type(self).function(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
     def extra_repr(self) -> str:
         return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}"
 
 
 class LPPool1d(_LPPool):
-    """:func:`~dl4all.nn.functional.lp_pool1d` as a layer."""
+    """:func:`~dl4all.nn.functional.lp_pool1d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.LPPool1d(2, 2)(dl.rand(2, 4, 12)).shape
+        (2, 4, 6)
+    """
 
     function = staticmethod(functional.lp_pool1d)
 
 
 class LPPool2d(_LPPool):
-    """:func:`~dl4all.nn.functional.lp_pool2d` as a layer."""
+    """:func:`~dl4all.nn.functional.lp_pool2d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.LPPool2d(2, 2)(dl.rand(2, 4, 12, 10)).shape
+        (2, 4, 6, 5)
+    """
 
     function = staticmethod(functional.lp_pool2d)
 
 
 class LPPool3d(_LPPool):
-    """:func:`~dl4all.nn.functional.lp_pool3d` as a layer."""
+    """:func:`~dl4all.nn.functional.lp_pool3d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.LPPool3d(2, 2)(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 3, 4, 4)
+    """
 
     function = staticmethod(functional.lp_pool3d)
 
@@ -239,26 +329,47 @@ class _MaxUnpool(Module):
         self.stride = kernel_size if stride is None else stride
         self.padding = padding
 
-    def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        return type(self).function(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        return type(self).function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """:func:`~dl4all.nn.functional.max_unpool1d` as a layer."""
+    """:func:`~dl4all.nn.functional.max_unpool1d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, indices = dl.nn.MaxPool1d(2, return_indices=True)(dl.rand(2, 4, 12))
+        >>> dl.nn.MaxUnpool1d(2)(x, indices).shape
+        (2, 4, 12)
+    """
 
     function = staticmethod(functional.max_unpool1d)
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """:func:`~dl4all.nn.functional.max_unpool2d` as a layer."""
+    """:func:`~dl4all.nn.functional.max_unpool2d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, indices = dl.nn.MaxPool2d(2, return_indices=True)(dl.rand(2, 4, 12, 10))
+        >>> dl.nn.MaxUnpool2d(2)(x, indices).shape
+        (2, 4, 12, 10)
+    """
 
     function = staticmethod(functional.max_unpool2d)
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """:func:`~dl4all.nn.functional.max_unpool3d` as a layer."""
+    """:func:`~dl4all.nn.functional.max_unpool3d` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, indices = dl.nn.MaxPool3d(2, return_indices=True)(dl.rand(1, 4, 6, 8, 8))
+        >>> dl.nn.MaxUnpool3d(2)(x, indices).shape
+        (1, 4, 6, 8, 8)
+    """
 
     function = staticmethod(functional.max_unpool3d)

@@ -14,7 +14,13 @@ Scale: TypeAlias = float | Sequence[float]
 
 
 class Upsample(FunctionLayer):
-    """:func:`~dl4all.nn.functional.interpolate` as a layer."""
+    """:func:`~dl4all.nn.functional.interpolate` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Upsample(scale_factor=2)(dl.tensor([[[[1.0, 2.0]]]])).tolist()
+        [[[[1.0, 1.0, 2.0, 2.0], [1.0, 1.0, 2.0, 2.0]]]]
+    """
 
     function = staticmethod(functional.interpolate)
 
@@ -24,12 +30,25 @@ class Upsample(FunctionLayer):
         scale_factor: Scale | None = None,
         mode: str = "nearest",
         align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
     ) -> None:
-        super().__init__(size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners)
+        super().__init__(
+            size=size,
+            scale_factor=scale_factor,
+            mode=mode,
+            align_corners=align_corners,
+            recompute_scale_factor=recompute_scale_factor,
+        )
 
 
 class UpsamplingNearest2d(FunctionLayer):
-    """:func:`~dl4all.nn.functional.upsample_nearest` as a layer."""
+    """:func:`~dl4all.nn.functional.upsample_nearest` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.UpsamplingNearest2d(scale_factor=2)(dl.rand(1, 3, 4, 5)).shape
+        (1, 3, 8, 10)
+    """
 
     function = staticmethod(functional.upsample_nearest)
 
@@ -38,7 +57,13 @@ class UpsamplingNearest2d(FunctionLayer):
 
 
 class UpsamplingBilinear2d(FunctionLayer):
-    """:func:`~dl4all.nn.functional.upsample_bilinear` as a layer."""
+    """:func:`~dl4all.nn.functional.upsample_bilinear` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.UpsamplingBilinear2d(scale_factor=2)(dl.rand(1, 3, 4, 5)).shape
+        (1, 3, 8, 10)
+    """
 
     function = staticmethod(functional.upsample_bilinear)
 
@@ -47,7 +72,13 @@ class UpsamplingBilinear2d(FunctionLayer):
 
 
 class ChannelShuffle(FunctionLayer):
-    """:func:`~dl4all.nn.functional.channel_shuffle` as a layer."""
+    """:func:`~dl4all.nn.functional.channel_shuffle` as a layer.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.ChannelShuffle(2)(dl.arange(4.0).reshape(1, 4, 1)).flatten().tolist()
+        [0.0, 2.0, 1.0, 3.0]
+    """
 
     function = staticmethod(functional.channel_shuffle)
 
@@ -56,7 +87,13 @@ class ChannelShuffle(FunctionLayer):
 
 
 class PixelShuffle(FunctionLayer):
-    """:func:`~dl4all.nn.functional.pixel_shuffle` as a layer: (N, C r r, H, W) to (N, C, H r, W r)."""
+    """:func:`~dl4all.nn.functional.pixel_shuffle` as a layer: (N, C r r, H, W) to (N, C, H r, W r).
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.PixelShuffle(2)(dl.rand(1, 8, 2, 3)).shape
+        (1, 2, 4, 6)
+    """
 
     function = staticmethod(functional.pixel_shuffle)
 
@@ -65,7 +102,13 @@ class PixelShuffle(FunctionLayer):
 
 
 class PixelUnshuffle(FunctionLayer):
-    """:func:`~dl4all.nn.functional.pixel_unshuffle` as a layer: (N, C, H r, W r) to (N, C r r, H, W)."""
+    """:func:`~dl4all.nn.functional.pixel_unshuffle` as a layer: (N, C, H r, W r) to (N, C r r, H, W).
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.PixelUnshuffle(2)(dl.rand(1, 2, 4, 6)).shape
+        (1, 8, 2, 3)
+    """
 
     function = staticmethod(functional.pixel_unshuffle)
 
@@ -74,7 +117,13 @@ class PixelUnshuffle(FunctionLayer):
 
 
 class Unfold(FunctionLayer):
-    """:func:`~dl4all.nn.functional.unfold` as a layer: the windows of an image as columns."""
+    """:func:`~dl4all.nn.functional.unfold` as a layer: the windows of an image as columns.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Unfold(2, stride=2)(dl.rand(1, 3, 4, 4)).shape
+        (1, 12, 4)
+    """
 
     function = staticmethod(functional.unfold)
 
@@ -83,7 +132,13 @@ class Unfold(FunctionLayer):
 
 
 class Fold(FunctionLayer):
-    """:func:`~dl4all.nn.functional.fold` as a layer: the sum of windows, given as columns, as an image."""
+    """:func:`~dl4all.nn.functional.fold` as a layer: the sum of windows, given as columns, as an image.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.Fold((4, 4), 2, stride=2)(dl.rand(1, 12, 4)).shape
+        (1, 3, 4, 4)
+    """
 
     function = staticmethod(functional.fold)
 

@@ -6,50 +6,73 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.optim.elementwise import ElementwiseOptimizer
 from dl4all.optim.kernels import Constants, Kernels
-from dl4all.optim.optimizer import (
-    NDArray,
-    Optimizer,
-    Params,
+from dl4all.optim.optimizer import NDArray, ParamsT
+from dl4all.optim.options import (
     check_decay_rates,
     check_not_negative,
     descent_gradient,
+    number,
     step_constants,
 )
+from dl4all.tensor.tensor import Tensor
 
 ADADELTA = Kernels("adadelta", 2)
 
 
-class Adadelta(Optimizer):
+class Adadelta(ElementwiseOptimizer):
     """Adadelta: gradient descent, scaled by the root mean square of the changes over that of the gradients.
 
     Zeiler, arXiv:1212.5701.
 
     Args:
         params: tensors, or dicts that are groups of them.
-        lr: the learning rate.
+        lr: the learning rate, a number or a tensor of one element.
         rho: decay rate of the means of squared gradients and changes.
         eps: is added to both means.
         weight_decay: factor of the parameter that is added to the gradient.
         maximize: maximize the objective instead of minimizing it.
+        foreach, capturable: are accepted as in PyTorch; a step takes the fewest launches in any case.
+        differentiable: must be False.
 
     Raises:
         ArgumentError: an option is out of its range.
+
+    Example:
+        >>> import dl4all as dl
+        >>> w = dl.nn.Parameter(dl.tensor([1.0]))
+        >>> optimizer = dl.optim.Adadelta([w], lr=0.1)
+        >>> (w * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.item() < 1.0
+        True
     """
 
     def __init__(
         self,
-        params: Params,
-        lr: float = 1.0,
+        params: ParamsT,
+        lr: float | Tensor = 1.0,
         rho: float = 0.9,
         eps: float = 1e-6,
         weight_decay: float = 0,
+        foreach: bool | None = None,
         *,
+        capturable: bool = False,
         maximize: bool = False,
+        differentiable: bool = False,
     ) -> None:
-        super().__init__(
-            params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        )
+        options = {
+            "lr": lr,
+            "rho": rho,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, options)
 
     def _check(self, group: dict[str, Any]) -> None:
         check_not_negative("Adadelta", group, "lr", "eps", "weight_decay")
@@ -58,8 +81,8 @@ class Adadelta(Optimizer):
     def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         return "square_avg", "acc_delta"
 
-    def _constants(self, group: dict[str, Any], step: int) -> Constants:
-        return step_constants(group, "weight_decay", "lr", "rho", 1.0 - group["rho"], "eps")
+    def _constants(self, group: dict[str, Any], step: int, *numbers: float) -> Constants:
+        return step_constants(group, "weight_decay", "lr", "rho", 1.0 - number(group["rho"]), "eps")
 
     def _kernels(self, group: dict[str, Any]) -> Kernels:
         return ADADELTA

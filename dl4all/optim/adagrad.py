@@ -6,32 +6,30 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.optim.elementwise import ElementwiseOptimizer
 from dl4all.optim.kernels import Constants, Kernels
-from dl4all.optim.optimizer import (
-    NDArray,
-    Optimizer,
-    Params,
-    check_not_negative,
-    descent_gradient,
-    step_constants,
-)
+from dl4all.optim.optimizer import NDArray, ParamsT
+from dl4all.optim.options import check_not_negative, descent_gradient, number, step_constants
+from dl4all.tensor.tensor import Tensor
 
 ADAGRAD = Kernels("adagrad", 1)
 
 
-class Adagrad(Optimizer):
+class Adagrad(ElementwiseOptimizer):
     """Adagrad: gradient descent, each element divided by the root of the sum of its squares.
 
     Duchi et al., JMLR 12 (2011).
 
     Args:
         params: tensors, or dicts that are groups of them.
-        lr: the learning rate.
+        lr: the learning rate, a number or a tensor of one element.
         lr_decay: the learning rate is divided by 1 + (step - 1) times this.
         weight_decay: factor of the parameter that is added to the gradient.
         initial_accumulator_value: initial value of the sums.
         eps: is added to the root.
         maximize: maximize the objective instead of minimizing it.
+        foreach, fused: are accepted as in PyTorch; a step takes the fewest launches in any case.
+        differentiable: must be False.
 
     Raises:
         ArgumentError: an option is negative.
@@ -48,14 +46,17 @@ class Adagrad(Optimizer):
 
     def __init__(
         self,
-        params: Params,
-        lr: float = 1e-2,
+        params: ParamsT,
+        lr: float | Tensor = 1e-2,
         lr_decay: float = 0,
         weight_decay: float = 0,
         initial_accumulator_value: float = 0,
         eps: float = 1e-10,
+        foreach: bool | None = None,
         *,
         maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
         options = {
             "lr": lr,
@@ -64,6 +65,9 @@ class Adagrad(Optimizer):
             "weight_decay": weight_decay,
             "initial_accumulator_value": initial_accumulator_value,
             "maximize": maximize,
+            "foreach": foreach,
+            "differentiable": differentiable,
+            "fused": fused,
         }
         super().__init__(params, options)
 
@@ -75,11 +79,11 @@ class Adagrad(Optimizer):
     def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("sum",)
 
-    def _initial_state(self, group: dict[str, Any]) -> float:
+    def _initial_state(self, group: dict[str, Any], name: str) -> float:
         return float(group["initial_accumulator_value"])
 
-    def _constants(self, group: dict[str, Any], step: int) -> Constants:
-        lr = group["lr"] / (1 + (step - 1) * group["lr_decay"])
+    def _constants(self, group: dict[str, Any], step: int, *numbers: float) -> Constants:
+        lr = number(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
         return step_constants(group, "weight_decay", lr, "eps")
 
     def _kernels(self, group: dict[str, Any]) -> Kernels:

@@ -7,22 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.optim.elementwise import ElementwiseOptimizer
 from dl4all.optim.kernels import Constants, Kernels
-from dl4all.optim.optimizer import (
-    NDArray,
-    Optimizer,
-    Params,
+from dl4all.optim.optimizer import NDArray, ParamsT
+from dl4all.optim.options import (
     check_decay_rates,
     check_not_negative,
+    decay_constants,
     descent_gradient,
+    number,
     step_constants,
 )
+from dl4all.tensor.tensor import Tensor
 
 ADAM = Kernels("adam", 2)
 AMSGRAD = Kernels("adam", 3)
 
 
-class Adam(Optimizer):
+class Adam(ElementwiseOptimizer):
     """Adam: steps along the mean gradient, divided element by element by its root mean square.
 
     Kingma and Ba, arXiv:1412.6980; `amsgrad` divides by the largest root mean square so far (Reddi et al.,
@@ -30,12 +32,14 @@ class Adam(Optimizer):
 
     Args:
         params: tensors, or dicts that are groups of them.
-        lr: the learning rate.
+        lr: the learning rate, a number or a tensor of one element.
         betas: decay rates of the means of gradients and of their squares.
         eps: is added to the root.
         weight_decay: factor of the parameter that is added to the gradient.
         amsgrad: divide by the largest root mean square so far.
         maximize: maximize the objective instead of minimizing it.
+        foreach, capturable, fused: are accepted as in PyTorch; a step takes the fewest launches in any case.
+        differentiable: must be False.
         decoupled_weight_decay: shrink the parameter itself, as :class:`AdamW` does.
 
     Raises:
@@ -53,14 +57,18 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        params: Params,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
         amsgrad: bool = False,
         *,
+        foreach: bool | None = None,
         maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:
         options = {
@@ -70,6 +78,10 @@ class Adam(Optimizer):
             "weight_decay": weight_decay,
             "amsgrad": amsgrad,
             "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+            "fused": fused,
             "decoupled_weight_decay": decoupled_weight_decay,
         }
         super().__init__(params, options)
@@ -81,14 +93,13 @@ class Adam(Optimizer):
     def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ()))
 
-    def _constants(self, group: dict[str, Any], step: int) -> Constants:
-        beta1, beta2 = group["betas"]
-        decay, decoupled = float(group["weight_decay"]), group["decoupled_weight_decay"]
+    def _constants(self, group: dict[str, Any], step: int, *numbers: float) -> Constants:
+        beta1, beta2 = map(number, group["betas"])
         return step_constants(
             group,
-            0.0 if decoupled else decay, 1.0 - group["lr"] * decay if decoupled else 1.0,
-            1.0 - beta1, float(beta2), 1.0 - beta2,
-            group["lr"] / (1.0 - beta1**step), math.sqrt(1.0 - beta2**step), "eps",
+            *decay_constants(group),
+            1.0 - beta1, beta2, 1.0 - beta2,
+            number(group["lr"]) / (1.0 - beta1**step), math.sqrt(1.0 - beta2**step), "eps",
         )  # fmt: skip
 
     def _kernels(self, group: dict[str, Any]) -> Kernels:
@@ -134,12 +145,14 @@ class AdamW(Adam):
 
     Args:
         params: tensors, or dicts that are groups of them.
-        lr: the learning rate.
+        lr: the learning rate, a number or a tensor of one element.
         betas: decay rates of the means of gradients and of their squares.
         eps: is added to the root.
         weight_decay: each step shrinks the parameter by this times the learning rate.
         amsgrad: divide by the largest root mean square so far.
         maximize: maximize the objective instead of minimizing it.
+        foreach, capturable, fused: are accepted as in PyTorch; a step takes the fewest launches in any case.
+        differentiable: must be False.
 
     Raises:
         ArgumentError: an option is out of its range.
@@ -156,15 +169,20 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        params: Params,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
         super().__init__(
-            params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, decoupled_weight_decay=True
-        )
+            params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, foreach=foreach,
+            capturable=capturable, differentiable=differentiable, fused=fused, decoupled_weight_decay=True,
+        )  # fmt: skip

@@ -6,20 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.optim.elementwise import ElementwiseOptimizer
 from dl4all.optim.kernels import Constants, Kernels
-from dl4all.optim.optimizer import (
-    NDArray,
-    Optimizer,
-    Params,
-    check_decay_rates,
-    check_not_negative,
-    step_constants,
-)
+from dl4all.optim.optimizer import NDArray, ParamsT
+from dl4all.optim.options import check_decay_rates, check_not_negative, number, step_constants
 
 LION = Kernels("lion", 1)
 
 
-class Lion(Optimizer):
+class Lion(ElementwiseOptimizer):
     """Lion: steps by the learning rate along the sign of an interpolated mean of gradients.
 
     Chen et al., arXiv:2302.06675. Its state is half of Adam's.
@@ -46,7 +41,7 @@ class Lion(Optimizer):
 
     def __init__(
         self,
-        params: Params,
+        params: ParamsT,
         lr: float = 1e-4,
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0,
@@ -64,10 +59,10 @@ class Lion(Optimizer):
     def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("exp_avg",)
 
-    def _constants(self, group: dict[str, Any], step: int) -> Constants:
-        beta1, beta2 = group["betas"]
-        shrink = 1.0 - group["lr"] * group["weight_decay"]
-        return step_constants(group, shrink, "lr", float(beta1), 1.0 - beta1, float(beta2), 1.0 - beta2)
+    def _constants(self, group: dict[str, Any], step: int, *numbers: float) -> Constants:
+        beta1, beta2 = map(number, group["betas"])
+        shrink = 1.0 - number(group["lr"]) * number(group["weight_decay"])
+        return step_constants(group, shrink, "lr", beta1, 1.0 - beta1, beta2, 1.0 - beta2)
 
     def _kernels(self, group: dict[str, Any]) -> Kernels:
         return LION

@@ -6,15 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.optim.elementwise import ElementwiseOptimizer
 from dl4all.optim.kernels import Constants, Kernels
-from dl4all.optim.optimizer import (
-    NDArray,
-    Optimizer,
-    Params,
-    check_not_negative,
-    descent_gradient,
-    step_constants,
-)
+from dl4all.optim.optimizer import NDArray, ParamsT
+from dl4all.optim.options import check_not_negative, descent_gradient, number, step_constants
+from dl4all.tensor.tensor import Tensor
 
 RMSPROP = {
     (centered, momentum): Kernels("rmsprop", 1 + centered + momentum, CENTERED=centered, MOMENTUM=momentum)
@@ -23,7 +19,7 @@ RMSPROP = {
 }
 
 
-class RMSprop(Optimizer):
+class RMSprop(ElementwiseOptimizer):
     """RMSprop: gradient descent, each element divided by its root mean square.
 
     Hinton, lecture 6 of "Neural Networks for Machine Learning"; with `centered` divided by the standard
@@ -31,13 +27,15 @@ class RMSprop(Optimizer):
 
     Args:
         params: tensors, or dicts that are groups of them.
-        lr: the learning rate.
+        lr: the learning rate, a number or a tensor of one element.
         alpha: decay rate of the mean.
         eps: is added to the root.
         weight_decay: factor of the parameter that is added to the gradient.
         momentum: decay rate of the sum of changes.
         centered: subtract the squared mean of gradients from the mean square.
         maximize: maximize the objective instead of minimizing it.
+        capturable, foreach: are accepted as in PyTorch; a step takes the fewest launches in any case.
+        differentiable: must be False.
 
     Raises:
         ArgumentError: an option is negative.
@@ -54,15 +52,17 @@ class RMSprop(Optimizer):
 
     def __init__(
         self,
-        params: Params,
-        lr: float = 1e-2,
+        params: ParamsT,
+        lr: float | Tensor = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0,
         momentum: float = 0,
         centered: bool = False,
-        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
         maximize: bool = False,
+        differentiable: bool = False,
     ) -> None:
         options = {
             "lr": lr,
@@ -72,6 +72,9 @@ class RMSprop(Optimizer):
             "momentum": momentum,
             "centered": centered,
             "maximize": maximize,
+            "capturable": capturable,
+            "foreach": foreach,
+            "differentiable": differentiable,
         }
         super().__init__(params, options)
 
@@ -82,8 +85,10 @@ class RMSprop(Optimizer):
         centered = ("grad_avg",) if group["centered"] else ()
         return ("square_avg", *centered, *(("momentum_buffer",) if group["momentum"] else ()))
 
-    def _constants(self, group: dict[str, Any], step: int) -> Constants:
-        return step_constants(group, "weight_decay", "lr", "alpha", 1.0 - group["alpha"], "eps", "momentum")
+    def _constants(self, group: dict[str, Any], step: int, *numbers: float) -> Constants:
+        return step_constants(
+            group, "weight_decay", "lr", "alpha", 1.0 - number(group["alpha"]), "eps", "momentum"
+        )
 
     def _kernels(self, group: dict[str, Any]) -> Kernels:
         return RMSPROP[int(group["centered"]), int(group["momentum"] > 0)]

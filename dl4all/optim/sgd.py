@@ -5,32 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from dl4all.errors import ArgumentError
+from dl4all.optim.elementwise import ElementwiseOptimizer
 from dl4all.optim.kernels import Constants, Kernels
-from dl4all.optim.optimizer import (
-    NDArray,
-    Optimizer,
-    Params,
-    check_not_negative,
-    step_constants,
-)
+from dl4all.optim.optimizer import NDArray, ParamsT
+from dl4all.optim.options import check_not_negative, number, step_constants
+from dl4all.tensor.tensor import Tensor
 
 PLAIN = Kernels("sgd", 0)
 MOMENTUM = Kernels("sgd", 1)
 
 
-class SGD(Optimizer):
+class SGD(ElementwiseOptimizer):
     """Stochastic gradient descent: ``p -= lr * g``, where g with momentum is a decaying sum of gradients.
 
     Sutskever et al., ICML 2013, in PyTorch's form.
 
     Args:
         params: tensors, or dicts that are groups of them.
-        lr: the learning rate.
+        lr: the learning rate, a number or a tensor of one element.
         momentum: decay rate of the sum.
         dampening: the share of a gradient that is not added to the sum.
         weight_decay: factor of the parameter that is added to the gradient.
         nesterov: use Nesterov momentum.
         maximize: maximize the objective instead of minimizing it.
+        foreach, fused: are accepted as in PyTorch; a step takes the fewest launches in any case.
+        differentiable: must be False.
 
     Raises:
         ArgumentError: an option is negative, or `nesterov` comes without momentum or with dampening.
@@ -49,14 +48,17 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        params: Params,
-        lr: float = 1e-3,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
         momentum: float = 0,
         dampening: float = 0,
         weight_decay: float = 0,
         nesterov: bool = False,
         *,
         maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
         options = {
             "lr": lr,
@@ -65,6 +67,9 @@ class SGD(Optimizer):
             "weight_decay": weight_decay,
             "nesterov": nesterov,
             "maximize": maximize,
+            "foreach": foreach,
+            "differentiable": differentiable,
+            "fused": fused,
         }
         super().__init__(params, options)
 
@@ -76,8 +81,8 @@ class SGD(Optimizer):
     def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] else ()
 
-    def _constants(self, group: dict[str, Any], step: int) -> Constants:
-        gradient_weight = 1.0 if step == 1 else 1.0 - group["dampening"]
+    def _constants(self, group: dict[str, Any], step: int, *numbers: float) -> Constants:
+        gradient_weight = 1.0 if step == 1 else 1.0 - number(group["dampening"])
         return step_constants(
             group, "weight_decay", "lr", "momentum", gradient_weight, int(group["nesterov"])
         )

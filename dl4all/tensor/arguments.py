@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError
+from dl4all.ops.core.default_dtype import MissingDType, default
 from dl4all.ops.core.limits import check_shape
 from dl4all.ops.core.strides import sizes
 from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Shape, TensorBase
@@ -36,24 +37,41 @@ def check_dtype(dtype: np.dtype[Any], name: str = "tensor") -> np.dtype[Any]:
     return dtype
 
 
-def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+def checked_dtype(dtype: DTypeLike, op: str = "tensor") -> np.dtype[Any]:
     """The dtype that an argument names.
 
     Raises:
         DTypeError: it is no dtype, or not one that tensors can have.
     """
+    if isinstance(dtype, MissingDType):
+        raise dtype.error(op)
     try:
-        return check_dtype(np.dtype(dtype))
+        named = np.dtype(dtype)
     except TypeError as error:
-        raise DTypeError(f"[tensor] {error}; use one of {', '.join(map(str, DTYPES))}") from None
+        raise DTypeError(f"[{op}] {error}; use one of {', '.join(map(str, DTYPES))}") from None
+    return check_dtype(named, op)
 
 
-def checked_shape(name: str, size: tuple[Any, ...]) -> Shape:
-    """The shape that positional arguments name: ``f(2, 3)`` and ``f((2, 3))`` mean the same.
+def float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """The dtype that an argument names; without one, the default of ``dl.set_default_dtype``.
 
     Raises:
-        ArgumentError: a size is not an int, is negative, or the shape is larger than any memory.
+        DTypeError: it is no dtype, or not one that tensors can have.
     """
+    return default.dtype if dtype is None else checked_dtype(dtype)
+
+
+def checked_shape(name: str, size: tuple[Any, ...], named: Any = None) -> Shape:
+    """The shape that positional arguments name: ``f(2, 3)``, ``f((2, 3))`` and ``f(size=(2, 3))``.
+
+    Raises:
+        ArgumentError: a size is not an int, is negative, or the shape is larger than any memory; or it is
+            given twice.
+    """
+    if named is not None:
+        if size:
+            raise ArgumentError(f"[{name}] the size is given twice: {size} and size={named}")
+        size = (named,)
     shape = sizes(name, size)
     if min(shape, default=0) < 0:
         raise ArgumentError(f"[{name}] sizes must be at least 0, got {shape}")
@@ -106,6 +124,8 @@ def _dtype_or_none(target: DeviceLike | DTypeLike) -> np.dtype[Any] | None:
     """
     if isinstance(target, Device):
         return None
+    if isinstance(target, MissingDType):
+        raise target.error("to")
     if target is None:  # to NumPy it means float64
         raise DTypeError("[to] expected a device or a dtype, got None")
     try:

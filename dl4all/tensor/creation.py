@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import DTypeError
+from dl4all.ops.core.default_dtype import default
 from dl4all.ops.core.limits import check_host_memory, host_memory
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.op import empty as empty_tensor
@@ -21,7 +22,14 @@ from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import fill_with, fresh_copy
 from dl4all.ops.memory.transfer import upload
 from dl4all.scheduler.current import device as open_device
-from dl4all.tensor.arguments import ArrayLike, DeviceLike, check_dtype, checked_dtype, checked_shape
+from dl4all.tensor.arguments import (
+    ArrayLike,
+    DeviceLike,
+    check_dtype,
+    checked_dtype,
+    checked_shape,
+    float_dtype,
+)
 from dl4all.tensor.interop import array_from_dlpack
 from dl4all.tensor.tensor import Tensor
 
@@ -44,16 +52,21 @@ __all__ = [
 
 
 def tensor(
-    data: ArrayLike, dtype: DTypeLike = None, device: DeviceLike = "auto", requires_grad: bool = False
+    data: ArrayLike,
+    dtype: DTypeLike = None,
+    device: DeviceLike | None = "auto",
+    requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """A tensor with a copy of `data`.
 
     Args:
         data: a number, nested lists, a NumPy array or a tensor.
-        dtype: the element type; otherwise an array's own, and for Python numbers float32, int64 or
-            bool.
+        dtype: the element type; otherwise an array's own, and for Python numbers the default dtype,
+            int64 or bool.
         device: the device of the result.
         requires_grad: whether the result is a leaf that requires gradients.
+        pin_memory: accepted for PyTorch's sake, without effect: :func:`dl4all.pin` gives pinned arrays.
 
     Raises:
         DTypeError: the elements have no type that tensors can have.
@@ -79,7 +92,7 @@ def tensor(
         if not typed:
             check_elements("tensor", array, target)
     elif not typed and target == np.float64:
-        target = np.dtype(np.float32)
+        target = default.dtype
     if array.dtype != target:
         with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
             array = array.astype(target)
@@ -115,7 +128,9 @@ def as_tensor(data: ArrayLike, dtype: DTypeLike = None, device: DeviceLike | Non
 asarray = as_tensor
 
 
-def scalar_tensor(s: float, dtype: DTypeLike = "float32", device: DeviceLike = "auto") -> Tensor:
+def scalar_tensor(
+    s: float, *, dtype: DTypeLike = None, device: DeviceLike = "auto", requires_grad: bool = False
+) -> Tensor:
     """A number as a tensor without axes.
 
     Example:
@@ -123,7 +138,7 @@ def scalar_tensor(s: float, dtype: DTypeLike = "float32", device: DeviceLike = "
         >>> dl.scalar_tensor(2).item()
         2.0
     """
-    return tensor(s, dtype, device)
+    return tensor(s, float_dtype(dtype), device, requires_grad)
 
 
 def from_numpy(array: npt.NDArray[Any], device: DeviceLike = "cpu") -> Tensor:
@@ -131,6 +146,15 @@ def from_numpy(array: npt.NDArray[Any], device: DeviceLike = "cpu") -> Tensor:
 
     Raises:
         DTypeError: `array` is something else, or its dtype is not one of dl4all's.
+
+    Example:
+        >>> import dl4all as dl
+        >>> import numpy as np
+        >>> array = np.array([1.0, 2.0], np.float32)
+        >>> x = dl.from_numpy(array)
+        >>> array[0] = 5.0  # the memory is shared
+        >>> x.tolist()
+        [5.0, 2.0]
     """
     if not isinstance(array, np.ndarray):
         raise DTypeError(
@@ -155,63 +179,96 @@ def from_dlpack(array: Any) -> Tensor:
 
 def empty(
     *shape: int | Shape,
-    dtype: DTypeLike = "float32",
-    device: DeviceLike = "auto",
+    dtype: DTypeLike = None,
+    device: DeviceLike | None = "auto",
     requires_grad: bool = False,
+    size: Shape | None = None,
 ) -> Tensor:
-    """A tensor with undefined contents."""
-    size = checked_shape("empty", shape)
-    result: Tensor = empty_tensor(Tensor, size, checked_dtype(dtype), open_device(device))
+    """A tensor with undefined contents, of the default dtype unless another is named.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.empty(2, 3).shape
+        (2, 3)
+    """
+    wanted = checked_shape("empty", shape, size)
+    result: Tensor = empty_tensor(Tensor, wanted, float_dtype(dtype), open_device(device or "auto"))
     return _with_grad(result, requires_grad)
 
 
 def full(
-    shape: Shape,
+    size: Shape,
     fill_value: Scalar,
     dtype: DTypeLike = None,
-    device: DeviceLike = "auto",
+    device: DeviceLike | None = "auto",
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor filled with one value; without `dtype` float32, int64 or bool, as the value is.
+    """A tensor filled with one value; without `dtype` the default dtype, int64 or bool, as the value is.
 
     Raises:
         ArgumentError: a size is not an int of at least 0, or the value does not fit into an integer dtype.
         DTypeError: the value is not a number.
         OutOfMemoryError
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.full((2, 2), 7.0).tolist()
+        [[7.0, 7.0], [7.0, 7.0]]
     """
+    if isinstance(fill_value, Tensor):
+        fill_value = fill_value.item()
     if dtype is not None and isinstance(fill_value, NUMBERS):
         check_fits("full", fill_value, checked_dtype(dtype))
     value = tensor(fill_value, dtype, "cpu").numpy()
     if value.ndim:
         raise DTypeError(f"[full] expected a number, got {type(fill_value).__name__}")
-    return _with_grad(filled("full", (shape,), value, device), requires_grad)
+    return _with_grad(filled("full", (size,), value, device), requires_grad)
 
 
 def zeros(
     *shape: int | Shape,
-    dtype: DTypeLike = "float32",
-    device: DeviceLike = "auto",
+    dtype: DTypeLike = None,
+    device: DeviceLike | None = "auto",
     requires_grad: bool = False,
+    size: Shape | None = None,
 ) -> Tensor:
-    """A tensor of zeros."""
-    return _with_grad(filled("zeros", shape, np.zeros((), checked_dtype(dtype)), device), requires_grad)
+    """A tensor of zeros, of the default dtype unless another is named.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.zeros(2, dtype=dl.int64).tolist()
+        [0, 0]
+    """
+    wanted = checked_shape("zeros", shape, size)
+    return _with_grad(filled("zeros", (wanted,), np.zeros((), float_dtype(dtype)), device), requires_grad)
 
 
 def ones(
     *shape: int | Shape,
-    dtype: DTypeLike = "float32",
-    device: DeviceLike = "auto",
+    dtype: DTypeLike = None,
+    device: DeviceLike | None = "auto",
     requires_grad: bool = False,
+    size: Shape | None = None,
 ) -> Tensor:
-    """A tensor of ones."""
-    return _with_grad(filled("ones", shape, np.ones((), checked_dtype(dtype)), device), requires_grad)
+    """A tensor of ones, of the default dtype unless another is named.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ones(2, 2).tolist()
+        [[1.0, 1.0], [1.0, 1.0]]
+    """
+    wanted = checked_shape("ones", shape, size)
+    return _with_grad(filled("ones", (wanted,), np.ones((), float_dtype(dtype)), device), requires_grad)
 
 
 def filled(
-    name: str, size: tuple[int | Sequence[int], ...], value: npt.NDArray[np.generic], device: DeviceLike
+    name: str,
+    size: tuple[int | Sequence[int], ...],
+    value: npt.NDArray[np.generic],
+    device: DeviceLike | None,
 ) -> Tensor:
     """A tensor of one value, given as a 0-d array of the tensor's dtype."""
-    shape, target = checked_shape(name, size), open_device(device)
+    shape, target = checked_shape(name, size), open_device(device or "auto")
     check_dtype(value.dtype)
     if target.is_host:
         check_host_memory(name, shape, value.dtype, target.info.memory)
@@ -228,9 +285,9 @@ def _with_grad(tensor: Tensor, requires_grad: bool) -> Tensor:
     return tensor.requires_grad_() if requires_grad else tensor
 
 
-def _from_array(array: npt.NDArray[Any], device: DeviceLike, *, copy: bool) -> Tensor:
+def _from_array(array: npt.NDArray[Any], device: DeviceLike | None, *, copy: bool) -> Tensor:
     check_dtype(array.dtype)
-    result: Tensor = upload(Tensor, array, open_device(device), copy=copy)
+    result: Tensor = upload(Tensor, array, open_device(device or "auto"), copy=copy)
     return result
 
 
@@ -255,21 +312,39 @@ def _like(input: Tensor, result: Tensor, requires_grad: bool) -> Tensor:
 def empty_like(
     input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor of the same shape, dtype and device with undefined contents."""
+    """A tensor of the same shape, dtype and device with undefined contents.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.empty_like(dl.ones(2, 3)).shape
+        (2, 3)
+    """
     return _like(input, empty(input.shape, **_dtype_and_device(input, dtype, device)), requires_grad)
 
 
 def zeros_like(
     input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor of zeros of the same shape, dtype and device."""
+    """A tensor of zeros of the same shape, dtype and device.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.zeros_like(dl.tensor([3.0, 4.0])).tolist()
+        [0.0, 0.0]
+    """
     return _like(input, zeros(input.shape, **_dtype_and_device(input, dtype, device)), requires_grad)
 
 
 def ones_like(
     input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor of ones of the same shape, dtype and device."""
+    """A tensor of ones of the same shape, dtype and device.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ones_like(dl.tensor([3, 4])).tolist()
+        [1, 1]
+    """
     return _like(input, ones(input.shape, **_dtype_and_device(input, dtype, device)), requires_grad)
 
 
@@ -280,7 +355,13 @@ def full_like(
     device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of the same shape, dtype and device filled with one value."""
+    """A tensor of the same shape, dtype and device filled with one value.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.full_like(dl.tensor([1, 2]), 7).tolist()
+        [7, 7]
+    """
     return _like(
         input, full(input.shape, fill_value, **_dtype_and_device(input, dtype, device)), requires_grad
     )

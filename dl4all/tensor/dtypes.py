@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import DTypeError
+from dl4all.ops.core.default_dtype import default
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.promotion import promote
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, TensorBase
@@ -16,6 +17,7 @@ from dl4all.tensor.arguments import checked_dtype
 __all__ = [
     "can_cast",
     "finfo",
+    "get_default_dtype",
     "iinfo",
     "is_complex",
     "is_floating_point",
@@ -25,7 +27,66 @@ __all__ = [
     "numel",
     "promote_types",
     "result_type",
+    "set_default_dtype",
+    "set_default_tensor_type",
 ]
+
+
+def get_default_dtype() -> np.dtype[Any]:
+    """The dtype of new tensors of floats where none is named.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.get_default_dtype()
+        dtype('float32')
+    """
+    return default.dtype
+
+
+def set_default_dtype(d: DTypeLike) -> None:
+    """Have new tensors of floats, and new layers, get this dtype where none is named; in all threads.
+
+    It decides over ``dl.zeros(2)``, ``dl.rand(2)`` and ``dl.tensor(0.5)``. Ops that make floats of integers
+    give float32 all the same.
+
+    Args:
+        d: float32, float64 or float16.
+
+    Raises:
+        DTypeError: it is none of those.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.set_default_dtype(dl.float64)
+        >>> dl.tensor(0.5).dtype
+        dtype('float64')
+        >>> dl.set_default_dtype(dl.float32)
+    """
+    dtype = checked_dtype(d, "set_default_dtype")
+    if dtype.kind != "f":
+        raise DTypeError(f"[set_default_dtype] expected a dtype of floats, got {dtype}")
+    default.dtype = dtype
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """:func:`set_default_dtype` by a class of tensors or its name, as old scripts do.
+
+    Raises:
+        DTypeError: it is no class of tensors of floats; those on CUDA devices are not here.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.set_default_tensor_type(dl.FloatTensor)
+    """
+    names = {"FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16"}
+    name = t if isinstance(t, str) else getattr(t, "__name__", str(t))
+    if "cuda" in str(t) or name.rpartition(".")[2] not in names:
+        raise DTypeError(
+            f"[set_default_tensor_type] expected dl.FloatTensor, DoubleTensor or HalfTensor, got {t!r}; "
+            "dl.set_default_device and dl.set_default_dtype set the device and the dtype"
+        )
+    set_default_dtype(names[name.rpartition(".")[2]])
+
 
 finfo = np.finfo
 iinfo = np.iinfo

@@ -58,6 +58,11 @@ class InplaceMethods(TensorBase):
         Raises:
             ShapeError: there are less than two axes, or more and they differ in size.
             GradientError: the tensor cannot be changed in place.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.zeros(2, 2).fill_diagonal_(5.0).tolist()
+            [[5.0, 0.0], [0.0, 5.0]]
         """
         check_fits("fill_diagonal_", fill_value, self.dtype)
         shape = self.shape

@@ -15,7 +15,7 @@ from dl4all.ops.random.distributions import bernoulli_, normal_, uniform_
 from dl4all.ops.random.generator import Generator, State, default_generator
 from dl4all.scheduler.current import device as open_device
 from dl4all.tensor import host_random
-from dl4all.tensor.arguments import DeviceLike, checked_dtype, checked_shape
+from dl4all.tensor.arguments import DeviceLike, checked_dtype, checked_shape, float_dtype
 from dl4all.tensor.creation import empty, empty_like
 from dl4all.tensor.tensor import Tensor
 
@@ -40,27 +40,57 @@ __all__ = [
 # The default generator
 
 
-def manual_seed(seed: int) -> None:
-    """Restart the default generator from a seed.
+def manual_seed(seed: int) -> Generator:
+    """Restart the default generator from a seed; returns the generator.
 
     Raises:
         ArgumentError: the seed is not an int from 0 to 2^64 - 1.
+
+    Example:
+        >>> import dl4all as dl
+        >>> generator = dl.manual_seed(0)
+        >>> first = dl.rand(3)
+        >>> generator = dl.manual_seed(0)
+        >>> bool((dl.rand(3) == first).all())
+        True
     """
-    default_generator().manual_seed(seed)
+    return default_generator().manual_seed(seed)
 
 
 def initial_seed() -> int:
-    """The present seed of the default generator."""
+    """The present seed of the default generator.
+
+    Example:
+        >>> import dl4all as dl
+        >>> generator = dl.manual_seed(7)
+        >>> dl.initial_seed()
+        7
+    """
     return default_generator().initial_seed()
 
 
 def seed() -> int:
-    """Restart the default generator from an unpredictable seed; returns the seed."""
+    """Restart the default generator from an unpredictable seed; returns the seed.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.seed() == dl.initial_seed()
+        True
+    """
     return default_generator().seed()
 
 
 def get_rng_state() -> State:
-    """The state of the default generator: its seed and its counter, two ints that can be saved."""
+    """The state of the default generator: its seed and its counter, two ints that can be saved.
+
+    Example:
+        >>> import dl4all as dl
+        >>> state = dl.get_rng_state()
+        >>> first = dl.rand(3)
+        >>> dl.set_rng_state(state)
+        >>> bool((dl.rand(3) == first).all())
+        True
+    """
     return default_generator().get_state()
 
 
@@ -86,34 +116,55 @@ def set_rng_state(state: State) -> None:
 
 def rand(
     *shape: int | Shape,
-    dtype: DTypeLike = "float32",
-    device: DeviceLike = "auto",
+    dtype: DTypeLike = None,
+    device: DeviceLike | None = "auto",
     generator: Generator | None = None,
     requires_grad: bool = False,
+    size: Shape | None = None,
 ) -> Tensor:
-    """Random numbers, uniform in [0, 1); the same on every device for the same seed."""
-    size = checked_shape("rand", shape)
-    result = uniform_(empty(size, dtype=dtype, device=device), generator=generator)
+    """Random numbers, uniform in [0, 1); the same on every device for the same seed.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.rand(2, 3)
+        >>> x.shape, bool(((x >= 0) & (x < 1)).all())
+        ((2, 3), True)
+    """
+    wanted = checked_shape("rand", shape, size)
+    result = uniform_(empty(wanted, dtype=dtype, device=device), generator=generator)
     return result.requires_grad_() if requires_grad else result
 
 
 def randn(
     *shape: int | Shape,
-    dtype: DTypeLike = "float32",
-    device: DeviceLike = "auto",
+    dtype: DTypeLike = None,
+    device: DeviceLike | None = "auto",
     generator: Generator | None = None,
     requires_grad: bool = False,
+    size: Shape | None = None,
 ) -> Tensor:
-    """Random numbers, normal with mean 0 and variance 1; the same on every device for the same seed."""
-    size = checked_shape("randn", shape)
-    result = normal_(empty(size, dtype=dtype, device=device), generator=generator)
+    """Random numbers, normal with mean 0 and variance 1; the same on every device for the same seed.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.randn(2, 3).shape
+        (2, 3)
+    """
+    wanted = checked_shape("randn", shape, size)
+    result = normal_(empty(wanted, dtype=dtype, device=device), generator=generator)
     return result.requires_grad_() if requires_grad else result
 
 
 def rand_like(
     input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Random numbers, uniform in [0, 1), of the same shape, dtype and device."""
+    """Random numbers, uniform in [0, 1), of the same shape, dtype and device.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.rand_like(dl.zeros(2, 3)).shape
+        (2, 3)
+    """
     result = uniform_(empty_like(input, dtype, device))
     return result.requires_grad_() if requires_grad else result
 
@@ -121,7 +172,13 @@ def rand_like(
 def randn_like(
     input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Random numbers, normal with mean 0 and variance 1, of the same shape, dtype and device."""
+    """Random numbers, normal with mean 0 and variance 1, of the same shape, dtype and device.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.randn_like(dl.zeros(2, 3)).shape
+        (2, 3)
+    """
     result = normal_(empty_like(input, dtype, device))
     return result.requires_grad_() if requires_grad else result
 
@@ -137,15 +194,18 @@ def normal(
     size: Shape | None = None,
     *,
     generator: Generator | None = None,
-    device: DeviceLike = "auto",
+    device: DeviceLike | None = "auto",
+    dtype: DTypeLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:
-    """Random float32 numbers, normal with a mean and a standard deviation.
+    """Random numbers, normal with a mean and a standard deviation.
 
     Args:
         mean, std: numbers, or tensors with one for each element, which broadcast.
         size: the shape, where both are numbers.
         generator: where the random numbers come from.
-        device: the device of the result, if both are numbers.
+        device, dtype: those of the result, if both are numbers.
+        requires_grad: whether the result is a leaf that requires gradients, if both are numbers.
 
     Raises:
         ArgumentError: `std` is negative, or `size` is missing or given beside tensors.
@@ -160,8 +220,9 @@ def normal(
         raise ArgumentError("[normal] pass the size of numbers, or a tensor of means or deviations")
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
         shape = checked_shape("normal", (size,))
-        result: Tensor = empty_tensor(Tensor, shape, np.dtype(np.float32), open_device(device))
-        return normal_(result, mean, std, generator=generator)
+        result: Tensor = empty_tensor(Tensor, shape, float_dtype(dtype), open_device(device or "auto"))
+        normal_(result, mean, std, generator=generator)
+        return result.requires_grad_() if requires_grad else result
     shape = broadcast_shapes("normal", tensors)
     unscaled: Tensor = empty_tensor(Tensor, shape, np.dtype(np.float32), tensors[0].device)
     return normal_(unscaled, generator=generator) * std + mean
@@ -192,28 +253,45 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
 
 
 def randint(
-    low: int,
+    low: int | None = None,
     high: int | Shape | None = None,
     size: Shape | None = None,
     *,
-    dtype: DTypeLike = "int64",
+    dtype: DTypeLike = None,
     generator: Generator | None = None,
-    device: DeviceLike = "auto",
+    device: DeviceLike | None = "auto",
+    requires_grad: bool = False,
 ) -> Tensor:
     """Random whole numbers, uniform in [low, high); ``randint(high, size)`` starts from 0.
 
+    Args:
+        low, high: the limits.
+        size: the shape.
+        dtype: int64 unless another is named.
+        generator: where the random numbers come from.
+        device: the device of the result.
+        requires_grad: of floats, whether the result is a leaf that requires gradients.
+
     Raises:
-        ArgumentError: `low` is not smaller than `high`, or the numbers do not fit into the dtype.
+        ArgumentError: the size is missing, `low` is not smaller than `high`, or the numbers do not fit into
+            the dtype.
 
     Example:
         >>> import dl4all as dl
-        >>> dl.randint(3, 4, (2, 2)).tolist()
-        [[3, 3], [3, 3]]
+        >>> dl.randint(3, 4, (2, 2)).tolist(), dl.randint(1, size=(2,)).tolist()
+        ([[3, 3], [3, 3]], [0, 0])
     """
     if size is None:
         low, high, size = 0, low, high  # type: ignore[assignment]
-    numbers = host_random.integers(low, high, size, dtype, generator)  # type: ignore[arg-type]
-    return _from_array(numbers, device)
+    elif high is None:
+        low, high = 0, low
+    if size is None:
+        raise ArgumentError("[randint] the size is missing: randint(high, size) or randint(low, high, size)")
+    result_dtype = "int64" if dtype is None else dtype
+    start = 0 if low is None else low
+    numbers = host_random.integers(start, high, size, result_dtype, generator)  # type: ignore[arg-type]
+    result = _from_array(numbers, device)
+    return result.requires_grad_() if requires_grad else result
 
 
 def randint_like(
@@ -223,6 +301,8 @@ def randint_like(
     *,
     dtype: DTypeLike = None,
     generator: Generator | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Random whole numbers of a tensor's shape, dtype and device, uniform in [low, high), or in [0, low).
 
@@ -236,7 +316,9 @@ def randint_like(
     """
     start, end = (0, low) if high is None else (low, high)
     result_dtype = input.dtype if dtype is None else checked_dtype(dtype)
-    return randint(start, end, input.shape, dtype=result_dtype, generator=generator, device=input.device)
+    target = input.device if device is None else device
+    result = randint(start, end, input.shape, dtype=result_dtype, generator=generator, device=target)
+    return result.requires_grad_() if requires_grad else result
 
 
 def randperm(
@@ -244,7 +326,7 @@ def randperm(
     *,
     dtype: DTypeLike = "int64",
     generator: Generator | None = None,
-    device: DeviceLike = "auto",
+    device: DeviceLike | None = "auto",
 ) -> Tensor:
     """The numbers from 0 to ``n - 1`` in random order.
 
@@ -286,6 +368,6 @@ def multinomial(
     return _from_array(host_random.weighted_indices(input, num_samples, replacement, generator), input.device)
 
 
-def _from_array(array: npt.NDArray[Any], device: DeviceLike) -> Tensor:
-    result: Tensor = from_host(Tensor, array, open_device(device), copy=False)
+def _from_array(array: npt.NDArray[Any], device: DeviceLike | None) -> Tensor:
+    result: Tensor = from_host(Tensor, array, open_device(device or "auto"), copy=False)
     return result

@@ -14,7 +14,7 @@ from dl4all.ops.core.limits import MEMORY_ELEMENTS, check_shape, host_memory, in
 from dl4all.ops.core.promotion import check_fits
 from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.ops.memory.views import expand, reshape
-from dl4all.tensor.arguments import DeviceLike, checked_dtype
+from dl4all.tensor.arguments import DeviceLike, checked_dtype, float_dtype
 from dl4all.tensor.creation import from_numpy, tensor, zeros
 from dl4all.tensor.tensor import Tensor
 
@@ -35,10 +35,12 @@ def arange(
     step: float = 1,
     *,
     dtype: DTypeLike = None,
-    device: DeviceLike = "auto",
+    device: DeviceLike | None = "auto",
     requires_grad: bool = False,
 ) -> Tensor:
-    """Numbers from `start` (0 if only one is given) up to `end`, without it: int64 for ints, else float32.
+    """Numbers from `start` (0 if only one is given) up to `end`, without it.
+
+    Of ints they are int64, otherwise of the default dtype.
 
     Raises:
         ArgumentError: the step is 0, or leads away from the end; a number is not finite, or does not fit
@@ -52,6 +54,7 @@ def arange(
     """
     if end is None:
         start, end = 0, start
+    start, end, step = (n.item() if isinstance(n, Tensor) else n for n in (start, end, step))
     whole = all(isinstance(number, (int, np.integer)) for number in (start, end, step))
     for what, number in (("start", start), ("end", end), ("step", step)):
         if whole:
@@ -60,9 +63,16 @@ def arange(
             real("arange", what, number, finite=True)
     if step == 0 or (end - start) * step < 0:
         raise ArgumentError(f"[arange] step {step} does not lead from {start} to {end}")
+    result_dtype = float_dtype("int64" if whole and dtype is None else dtype)
+    if not whole and result_dtype == np.int64:  # whose numbers are exact: fractions are left out
+        start, end, step = math.trunc(start), math.trunc(end), math.trunc(step)
+        whole = True
+    if step == 0:
+        raise ArgumentError("[arange] the step must not be 0")
     count = _count(int(start), int(end), int(step)) if whole else _count(start, end, step)
     check_shape("arange", (count,))
-    result_dtype = checked_dtype(("int64" if whole else "float32") if dtype is None else dtype)
+    if result_dtype.kind in "iu":
+        start, step = math.trunc(start), math.trunc(step)
     for number in (start, start + (count - 1) * step) if count else ():
         check_fits("arange", number, result_dtype)
     with host_memory("arange"), np.errstate(all="ignore"):  # what is too large becomes inf, quietly
@@ -82,8 +92,8 @@ def linspace(
     end: float,
     steps: int,
     *,
-    dtype: DTypeLike = "float32",
-    device: DeviceLike = "auto",
+    dtype: DTypeLike = None,
+    device: DeviceLike | None = "auto",
     requires_grad: bool = False,
 ) -> Tensor:
     """Numbers at equal distances from `start` to `end`, both of them included.
@@ -98,12 +108,15 @@ def linspace(
         [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
-        numbers = _spaced("linspace", start, end, steps).astype(checked_dtype(dtype))
+        result_dtype = float_dtype(dtype)
+        numbers = _spaced("linspace", start, end, steps, result_dtype).astype(result_dtype)
     return _from_array(numbers, device, requires_grad)
 
 
-def _spaced(name: str, start: float, end: float, steps: int) -> npt.NDArray[np.float64]:
-    """Numbers at equal distances.
+def _spaced(
+    name: str, start: float, end: float, steps: int, dtype: np.dtype[Any]
+) -> npt.NDArray[np.float64]:
+    """Numbers at equal distances; for a dtype of integers from and to the limits without their fractions.
 
     Raises:
         ArgumentError: `steps` is no int of at least 0, or too large; or a limit is no number.
@@ -111,6 +124,8 @@ def _spaced(name: str, start: float, end: float, steps: int) -> npt.NDArray[np.f
     """
     low, high = real(name, "start", start), real(name, "end", end)
     check_shape(name, (integer(name, "the number of steps", steps, least=0),))
+    if dtype.kind in "iu":
+        low, high = float(math.trunc(low)), float(math.trunc(high))
     with host_memory(name):
         return np.linspace(low, high, steps)
 
@@ -121,8 +136,8 @@ def logspace(
     steps: int,
     base: float = 10.0,
     *,
-    dtype: DTypeLike = "float32",
-    device: DeviceLike = "auto",
+    dtype: DTypeLike = None,
+    device: DeviceLike | None = "auto",
     requires_grad: bool = False,
 ) -> Tensor:
     """Powers of `base` whose exponents lie at equal distances from `start` to `end`.
@@ -130,10 +145,17 @@ def logspace(
     Raises:
         ArgumentError: `steps` is negative, or too large.
         OutOfMemoryError
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.logspace(0, 2, 3).tolist()
+        [1.0, 10.0, 100.0]
     """
     radix = real("logspace", "base", base)
     with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
-        numbers = np.power(radix, _spaced("logspace", start, end, steps)).astype(checked_dtype(dtype))
+        result_dtype = float_dtype(dtype)
+        exponents = _spaced("logspace", start, end, steps, result_dtype)
+        numbers = np.power(radix, exponents).astype(result_dtype)
     return _from_array(numbers, device, requires_grad)
 
 
@@ -141,14 +163,19 @@ def eye(
     n: int,
     m: int | None = None,
     *,
-    dtype: DTypeLike = "float32",
-    device: DeviceLike = "auto",
+    dtype: DTypeLike = None,
+    device: DeviceLike | None = "auto",
     requires_grad: bool = False,
 ) -> Tensor:
     """A matrix with ones on its diagonal and zeros elsewhere, square unless `m` columns are asked for.
 
     Raises:
         ArgumentError: a size is negative.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.eye(2, 3).tolist()
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     """
     columns = n if m is None else m
     result = zeros(n, columns, dtype=dtype, device=device)
@@ -194,13 +221,13 @@ def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple
     return tuple(grids)
 
 
-def _from_array(array: npt.NDArray[Any], device: DeviceLike, requires_grad: bool) -> Tensor:
-    result = from_numpy(array, device)
+def _from_array(array: npt.NDArray[Any], device: DeviceLike | None, requires_grad: bool) -> Tensor:
+    result = from_numpy(array, device or "auto")
     return result.requires_grad_() if requires_grad else result
 
 
 def tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: DTypeLike = "int64", device: DeviceLike = "auto"
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike = "int64", device: DeviceLike | None = "auto"
 ) -> Tensor:
     """Indices of a matrix's elements on and below a diagonal: rows in the first line, columns in the second.
 
@@ -222,7 +249,7 @@ def tril_indices(
 
 
 def triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: DTypeLike = "int64", device: DeviceLike = "auto"
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike = "int64", device: DeviceLike | None = "auto"
 ) -> Tensor:
     """Indices of a matrix's elements on and above a diagonal; arguments as for :func:`tril_indices`.
 
@@ -237,7 +264,9 @@ def triu_indices(
     return _triangle("triu_indices", row, col, offset, dtype, device)
 
 
-def _triangle(name: str, row: int, col: int, offset: int, dtype: DTypeLike, device: DeviceLike) -> Tensor:
+def _triangle(
+    name: str, row: int, col: int, offset: int, dtype: DTypeLike, device: DeviceLike | None
+) -> Tensor:
     shape = integer(name, "row", row, least=0), integer(name, "col", col, least=0)
     diagonal = max(-row - 1, min(integer(name, "offset", offset), col + 1))  # further out it changes nothing
     check_shape(name, shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,16 +27,18 @@ from dl4all.ops.random.generator import Generator
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from dl4all.tensor import host_random, interop
-from dl4all.tensor.arguments import ArrayLike, DeviceLike, NamedDType, checked_shape, device_and_dtype
+from dl4all.tensor.arguments import ArrayLike, DeviceLike, checked_dtype, checked_shape, device_and_dtype
+from dl4all.tensor.conversions import Conversions
 from dl4all.tensor.inplace import InplaceMethods
 from dl4all.tensor.methods import Methods
+from dl4all.tensor.print_options import text_of
 from dl4all.tensor.properties import Properties
 from dl4all.tensor.random_fills import RandomFills
 
 _hook_keys = itertools.count()
 
 
-class Tensor(Methods, Properties, InplaceMethods, RandomFills):
+class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
     """An n-dimensional array on a device.
 
     Created by :func:`dl4all.tensor`, :func:`dl4all.zeros`, ... Operators and methods carry PyTorch's names;
@@ -51,10 +53,23 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
     """
 
     __slots__ = ()
-    __array_ufunc__ = None  # NumPy then refuses numpy_array + tensor instead of computing element by element
+
+    def _from_sizes_or_data(self, arguments: tuple[Any, ...]) -> None:
+        from dl4all.tensor.legacy import sizes_or_data  # which needs this class
+
+        made = sizes_or_data(arguments)
+        TensorBase.__init__(
+            self, made.storage, made.shape, made.dtype, made.device, made.strides, made.offset
+        )
 
     def where(self, condition: Tensor, other: Tensor | Scalar) -> Tensor:
-        """The elements where `condition` is true, and the elements of `other` elsewhere."""
+        """The elements where `condition` is true, and the elements of `other` elsewhere.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1, 2]).where(dl.tensor([True, False]), 0).tolist()
+            [1, 0]
+        """
         return ops.where(condition, self, other)
 
     __add__ = __radd__ = ops.add
@@ -83,25 +98,74 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
     __itruediv__ = Methods.div_
 
     def __rsub__(self, other: Scalar) -> Tensor:
+        """A number minus each element.
+
+        Example:
+            >>> import dl4all as dl
+            >>> (3 - dl.tensor([1.0, 2.0])).tolist()
+            [2.0, 1.0]
+        """
         return ops.sub(other, self)
 
     def __rtruediv__(self, other: Scalar) -> Tensor:
+        """A number divided by each element.
+
+        Example:
+            >>> import dl4all as dl
+            >>> (4 / dl.tensor([1.0, 2.0])).tolist()
+            [4.0, 2.0]
+        """
         return ops.true_divide(other, self)
 
     def __rpow__(self, other: Scalar) -> Tensor:
+        """A number to the power of each element.
+
+        Example:
+            >>> import dl4all as dl
+            >>> (2 ** dl.tensor([1, 3])).tolist()
+            [2, 8]
+        """
         return ops.pow(other, self)
 
     def __rmod__(self, other: Scalar) -> Tensor:
+        """The remainder of a number divided by each element.
+
+        Example:
+            >>> import dl4all as dl
+            >>> (5 % dl.tensor([2, 3])).tolist()
+            [1, 2]
+        """
         return ops.remainder(other, self)
 
     def __rfloordiv__(self, other: Scalar) -> Tensor:
+        """A number divided by each element, rounded down.
+
+        Example:
+            >>> import dl4all as dl
+            >>> (5 // dl.tensor([2, 3])).tolist()
+            [2, 1]
+        """
         return ops.floor_divide(other, self)
 
     def __rmatmul__(self, other: Tensor) -> Tensor:
+        """The matrix product with the tensor on the right.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([1.0, 2.0])
+            >>> x.__rmatmul__(x).item()
+            5.0
+        """
         return ops.matmul(other, self)
 
     def __iter__(self) -> Iterator[Tensor]:
-        """Views along the first axis."""
+        """Views along the first axis.
+
+        Example:
+            >>> import dl4all as dl
+            >>> [row.tolist() for row in dl.tensor([[1, 2], [3, 4]])]
+            [[1, 2], [3, 4]]
+        """
         return (self[i] for i in range(len(self)))
 
     # Defining __eq__ removes the inherited hash, but sets and dicts hold tensors by identity.
@@ -113,17 +177,8 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
     def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
         return ne(self, other) if isinstance(other, (TensorBase, *NUMBERS)) else NotImplemented
 
-    def __bool__(self) -> bool:
-        return bool(self.item())
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
     def __repr__(self) -> str:
-        body = np.array2string(self.numpy(), separator=", ", prefix="tensor(", threshold=200, precision=4)
+        body = text_of(transfer.download(self), "tensor(")
         extra = f", shape={self.shape}" if 0 in self.shape and self.shape != (0,) else ""
         extra += "" if self.dtype == np.float32 else f", dtype={self.dtype}"
         extra += "" if self.device.is_host else f", device={str(self.device)!r}"
@@ -131,21 +186,67 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
 
     # To the host and between devices
 
+    is_sparse = False
+
+    def to_sparse(self, sparse_dim: int | None = None) -> Any:
+        """The elements that are not zero, with their indices: see :func:`dl4all.sparse_coo_tensor`.
+
+        Args:
+            sparse_dim: how many of the first axes have indices; by default all.
+
+        Raises:
+            ArgumentError: there are not as many axes.
+        """
+        from dl4all.tensor.sparse import to_sparse  # which has this class as a base of its own
+
+        return to_sparse(self, sparse_dim)
+
+    def to_dense(self) -> Tensor:
+        """The tensor itself; a sparse tensor's has its zeros, too."""
+        return self
+
     def is_nonzero(self) -> bool:
-        """Whether the only element is not 0."""
+        """Whether the only element is not 0.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([2.0]).is_nonzero()
+            True
+        """
         return ops.is_nonzero(self)
 
     def numpy(self) -> npt.NDArray[Any]:
-        """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy."""
+        """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.0, 2.0]).numpy()
+            array([1., 2.], dtype=float32)
+        """
         return transfer.download(self)
 
     def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """The elements as a NumPy array, for ``np.asarray``; waits for the device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> import numpy as np
+            >>> np.asarray(dl.tensor([1.0, 2.0])).tolist()
+            [1.0, 2.0]
+        """
         array = transfer.download(self)
         with host_memory("numpy"):
             return np.array(array, dtype) if copy or not self.device.is_host else np.asarray(array, dtype)
 
     def __buffer__(self, flags: int) -> memoryview:
-        """The memory of :meth:`numpy`, for ``memoryview`` from Python 3.12 on."""
+        """The memory of :meth:`numpy`, for ``memoryview`` from Python 3.12 on.
+
+        Example:
+            >>> import dl4all as dl
+            >>> import numpy as np
+            >>> np.asarray(dl.tensor([1.0], device="cpu")).tolist()
+            [1.0]
+        """
         return self.numpy().data
 
     def tolist(self) -> Any:
@@ -153,6 +254,11 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
 
         Raises:
             OutOfMemoryError: the tensor is a view that repeats elements too often.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([[1, 2], [3, 4]]).tolist()
+            [[1, 2], [3, 4]]
         """
         check_repeated("tolist", self)
         return transfer.download(self).tolist()
@@ -162,6 +268,11 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
 
         Raises:
             ArgumentError: there is not exactly one.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([2.5]).item()
+            2.5
         """
         if self.numel() != 1:
             raise ArgumentError(f"[item] expected one element, the shape is {self.shape}")
@@ -211,7 +322,13 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
         return self.clone() if copy and result is self else result
 
     def cpu(self) -> Tensor:
-        """The tensor on the CPU."""
+        """The tensor on the CPU.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.0]).cpu().device
+            device('cpu')
+        """
         return self.to("cpu")
 
     def _from_host(self, array: npt.NDArray[Any], device: Device, *, copy: bool = False) -> Tensor:
@@ -222,12 +339,40 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
 
     @property
     def mT(self) -> Tensor:
-        """A view with the last two axes swapped."""
+        """A view with the last two axes swapped.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2, 3, 4).mT.shape
+            (2, 4, 3)
+        """
         return ops.transpose(self, -2, -1)
 
     @property
+    def H(self) -> Tensor:
+        """A view of a matrix with its axes swapped, as :attr:`mT`: there are no complex numbers.
+
+        Raises:
+            ShapeError: it is no matrix.
+        """
+        if len(self.shape) not in (0, 2):
+            raise ShapeError(f"[H] expected a matrix, got shape {self.shape}; use .mT for the last two axes")
+        return self.T
+
+    @property
+    def mH(self) -> Tensor:
+        """A view with the last two axes swapped, as :attr:`mT`: there are no complex numbers."""
+        return self.mT
+
+    @property
     def T(self) -> Tensor:
-        """A view with all axes in reverse order."""
+        """A view with all axes in reverse order.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([[1, 2], [3, 4]]).T.tolist()
+            [[1, 3], [2, 4]]
+        """
         return in_order(self, range(self.ndim - 1, -1, -1))
 
     # Gradients
@@ -246,6 +391,11 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
 
         Raises:
             GradientError: the dtype is not a float dtype, or an op made the tensor.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2).requires_grad_().requires_grad
+            True
         """
         if requires_grad and self.dtype.kind != "f":
             raise GradientError(f"[requires_grad] only floats have gradients, not {self.dtype}")
@@ -260,12 +410,26 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether the tensor is not the result of a recorded op."""
+        """Whether the tensor is not the result of a recorded op.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([2.0], requires_grad=True)
+            >>> x.is_leaf, (x * x).is_leaf
+            (True, False)
+        """
         return self.grad_meta is None or self.grad_meta.node is None
 
     @property
     def grad_fn(self) -> tape.Node | None:
-        """The recorded op whose result this tensor is; None for a leaf."""
+        """The recorded op whose result this tensor is; None for a leaf.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([2.0], requires_grad=True)
+            >>> x.grad_fn is None, (x * x).grad_fn is None
+            (True, False)
+        """
         return None if self.grad_meta is None else self.grad_meta.node
 
     @property
@@ -309,15 +473,75 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
         autograd.backward([self], None if gradient is None else [gradient], retain_graph, create_graph)
 
     def detach(self) -> Tensor:
-        """A tensor with the same memory that is no part of the graph."""
+        """A tensor with the same memory that is no part of the graph.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([2.0], requires_grad=True)
+            >>> (x * x).detach().requires_grad
+            False
+        """
         detached: Tensor = tape.alias(self)  # type: ignore[assignment]
         return detached
+
+    def detach_(self) -> Tensor:
+        """Forget the tensor's history, so that it is a leaf without gradients; returns the tensor.
+
+        Raises:
+            GradientError: it is a view, whose elements belong to another tensor's history.
+
+        Example:
+            >>> import dl4all as dl
+            >>> y = dl.ones(2, requires_grad=True) * 3
+            >>> y.detach_().requires_grad
+            False
+        """
+        if self.view_of is not None and self.grad_meta is not None and self.grad_meta.node is not None:
+            raise GradientError("[detach_] a view cannot be detached in place; use .detach()")
+        self.grad_meta = None
+        return self
+
+    @property
+    def data(self) -> Tensor:
+        """The tensor without its history, on the same memory.
+
+        Assignment leaves gradients alone: ``p.data = x`` gives a parameter the memory, shape, dtype and
+        device of `x`.
+
+        Example:
+            >>> import dl4all as dl
+            >>> w = dl.ones(2, requires_grad=True)
+            >>> w.data.mul_(3)
+            tensor([3., 3.])
+            >>> w.data = dl.zeros(3)
+            >>> w.tolist(), w.requires_grad
+            ([0.0, 0.0, 0.0], True)
+        """
+        return self.detach()
+
+    @data.setter
+    def data(self, source: TensorBase) -> None:
+        if not isinstance(source, TensorBase):
+            raise DTypeError(f"[data] expected a tensor, got {type(source).__name__}")
+        if self.requires_grad and source.dtype.kind != "f":
+            raise GradientError(f"[data] the tensor requires gradients, and {source.dtype} has none")
+        self.storage, self.shape, self.strides = source.storage, source.shape, source.strides
+        self.dtype, self.device, self.offset = source.dtype, source.device, source.offset
 
     def retain_grad(self) -> None:
         """Let ``backward`` set ``grad`` of a tensor that is no leaf, too.
 
         Raises:
             GradientError: the tensor does not require gradients.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([1.0], requires_grad=True)
+            >>> y = x * 2
+            >>> y.retain_grad()
+            >>> (y * y).sum().backward()
+            >>> y.grad.tolist()
+            [4.0]
         """
         if self.grad_meta is None or not self.grad_meta.requires_grad:
             raise GradientError("[retain_grad] this tensor does not require gradients")
@@ -332,6 +556,14 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
 
         Raises:
             GradientError: the tensor does not require gradients.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([1.0, 2.0], requires_grad=True)
+            >>> handle = x.register_hook(lambda gradient: gradient * 10)
+            >>> (x * 3).sum().backward()
+            >>> x.grad.tolist()
+            [30.0, 30.0]
         """
         record = self.grad_meta
         if record is None or not record.requires_grad:
@@ -346,19 +578,37 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
     def new_empty(
         self, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None
     ) -> Tensor:
-        """A tensor of another shape with undefined contents; by default of this one's dtype and device."""
+        """A tensor of another shape with undefined contents; by default of this one's dtype and device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2).new_empty((3, 4)).shape
+            (3, 4)
+        """
         return _new(self, "new_empty", size, dtype, device)
 
     def new_zeros(
         self, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None
     ) -> Tensor:
-        """A tensor of zeros of another shape; by default of this one's dtype and device."""
+        """A tensor of zeros of another shape; by default of this one's dtype and device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([5]).new_zeros(2).tolist()
+            [0, 0]
+        """
         return _new(self, "new_zeros", size, dtype, device, 0)
 
     def new_ones(
         self, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None
     ) -> Tensor:
-        """A tensor of ones of another shape; by default of this one's dtype and device."""
+        """A tensor of ones of another shape; by default of this one's dtype and device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([5]).new_ones(2).tolist()
+            [1, 1]
+        """
         return _new(self, "new_ones", size, dtype, device, 1)
 
     def new_full(
@@ -368,7 +618,13 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
         dtype: DTypeLike = None,
         device: DeviceLike | None = None,
     ) -> Tensor:
-        """A tensor of another shape filled with one value; by default of this one's dtype and device."""
+        """A tensor of another shape filled with one value; by default of this one's dtype and device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2).new_full((2,), 7.0).tolist()
+            [7.0, 7.0]
+        """
         return _new(self, "new_full", (size,), dtype, device, fill_value)
 
     def new_tensor(
@@ -382,24 +638,41 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
 
         Raises:
             DTypeError: the data are no numbers, or tensors cannot have the dtype.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2).new_tensor([1, 2]).tolist()
+            [1.0, 2.0]
         """
         array = transfer.download(data) if isinstance(data, TensorBase) else np.asarray(data)
-        result_dtype = np.dtype(self.dtype if dtype is None else dtype)
-        if array.dtype.kind not in "biuf" or result_dtype not in DTYPES:
+        result_dtype = self.dtype if dtype is None else checked_dtype(dtype)
+        if array.dtype.kind not in "biuf":
             raise DTypeError(f"[new_tensor] expected numbers of one of {', '.join(map(str, DTYPES))}")
         target = self.device if device is None else open_device(device)
         result = self._from_host(array.astype(result_dtype), target, copy=True)
         return result.requires_grad_() if requires_grad else result
 
     def bernoulli(self, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
-        """Ones and zeros; each element, or `p`, is the probability of a one: :func:`dl4all.bernoulli`."""
+        """Ones and zeros; each element, or `p`, is the probability of a one: :func:`dl4all.bernoulli`.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([0.0, 1.0]).bernoulli().tolist()
+            [0.0, 1.0]
+        """
         result: Tensor = new_like(self, self.shape)
         return bernoulli_(result, self if p is None else p, generator=generator)
 
     def multinomial(
         self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
     ) -> Tensor:
-        """Indices along the last axis, drawn with the elements as weights: :func:`dl4all.multinomial`."""
+        """Indices along the last axis, drawn with the elements as weights: :func:`dl4all.multinomial`.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([0.0, 1.0]).multinomial(1).tolist()
+            [1]
+        """
         indices = host_random.weighted_indices(self, num_samples, replacement, generator)
         return self._from_host(indices, self.device)
 
@@ -408,11 +681,17 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
 
         Raises:
             ShapeError: `size` does not broadcast to this one's shape.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2, 3).sum_to_size(1, 3).tolist()
+            [[2.0, 2.0, 2.0]]
         """
         shape = strides.sizes("sum_to_size", size)
         if not broadcasts_to(shape, self.shape):
             raise ShapeError(f"[sum_to_size] shape {shape} does not broadcast to {self.shape}")
-        return ops.sum_to(self, shape)
+        exact = self if self.dtype.kind != "b" or shape == self.shape else self.to("int64")
+        return ops.sum_to(exact, shape)
 
     # Copies and other libraries
 
@@ -420,58 +699,6 @@ class Tensor(Methods, Properties, InplaceMethods, RandomFills):
     __dlpack__ = interop.dlpack
     __dlpack_device__ = interop.dlpack_device
     __reduce__ = interop.reduce
-
-    # Conversions of dtype: last, because they hide the names of Python's types in annotations
-
-    @overload
-    def type(self, dtype: None = None) -> str: ...
-
-    @overload
-    def type(self, dtype: NamedDType) -> Tensor: ...
-
-    def type(self, dtype: DTypeLike = None) -> str | Tensor:
-        """The elements as another dtype; without one, the name of the tensor's own."""
-        return self.dtype.name if dtype is None else self.to(dtype=dtype)
-
-    def type_as(self, other: TensorBase) -> Tensor:
-        """The elements as the dtype of another tensor."""
-        return self.to(other.dtype)
-
-    def double(self) -> Tensor:
-        """The elements as float64."""
-        return self.to("float64")
-
-    def half(self) -> Tensor:
-        """The elements as float16."""
-        return self.to("float16")
-
-    def long(self) -> Tensor:
-        """The elements as int64."""
-        return self.to("int64")
-
-    def short(self) -> Tensor:
-        """The elements as int16."""
-        return self.to("int16")
-
-    def char(self) -> Tensor:
-        """The elements as int8."""
-        return self.to("int8")
-
-    def byte(self) -> Tensor:
-        """The elements as uint8."""
-        return self.to("uint8")
-
-    def float(self) -> Tensor:
-        """The elements as float32."""
-        return self.to("float32")
-
-    def int(self) -> Tensor:
-        """The elements as int32."""
-        return self.to("int32")
-
-    def bool(self) -> Tensor:
-        """The elements as bool."""
-        return self.to("bool")
 
 
 Tensor.result_class = Tensor
@@ -487,7 +714,7 @@ def _new(
 ) -> Tensor:
     """A tensor for the methods ``new_*``: filled with a value, or with undefined contents."""
     shape = checked_shape(name, size)
-    result_dtype = tensor.dtype if dtype is None else np.dtype(dtype)
+    result_dtype = tensor.dtype if dtype is None else checked_dtype(dtype)
     target = tensor.device if device is None else open_device(device)
     result: Tensor
     if target is tensor.device:

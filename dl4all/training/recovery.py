@@ -117,7 +117,7 @@ class Recovery:
     def _restore(self) -> None:
         trainer, state = self._trainer, self._state
         trainer.device = self._group.primary
-        own = trainer.model.state_dict()
+        own = trainer.model.state_dict(keep_vars=True)
         for name, array in state["model"].items():
             give_memory(own[name], array, trainer.device)
         trainer._zero_gradients()

@@ -46,7 +46,7 @@ def staging() -> Iterator[dl.Device]:
     """A Vulkan device whose memory the host does not see."""
     need("vulkan:0")
     backend = VulkanBackend(0, zero_copy=False)
-    yield dl.Device("vulkan-staging:0", backend)
+    yield dl.Device.of_backend("vulkan-staging:0", backend)
     gc.collect()
     backend.close()
 
@@ -62,7 +62,7 @@ def test_a_shader_that_writes_too_far_is_caught_and_named(
     load = spirv.load
     monkeypatch.setattr(spirv, "load", lambda shader: load(shader, tmp_path))
     monkeypatch.setenv("DL4ALL_MEMORY_DEBUG", "1")
-    place = dl.Device(gpu, dl.device(gpu)._backend)
+    place = dl.Device.of_backend(gpu, dl.device(gpu)._backend)
 
     def fill(count: int) -> None:
         launch = Launch(Shader("beyond.comp"), (-(-count // 64), 1, 1), struct.pack("<I", count))
@@ -77,7 +77,7 @@ def test_a_shader_that_writes_too_far_is_caught_and_named(
 
 def test_ops_run_with_canaries(gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DL4ALL_MEMORY_DEBUG", "1")
-    place = dl.Device(gpu, dl.device(gpu)._backend)
+    place = dl.Device.of_backend(gpu, dl.device(gpu)._backend)
     a = np.random.default_rng(0).normal(size=(7, 13)).astype(np.float32)
     x = dl.tensor(a, device=place)
     np.testing.assert_allclose((x @ x.T).relu().numpy(), np.maximum(a @ a.T, 0), rtol=1e-5, atol=1e-5)

@@ -31,7 +31,7 @@ F = dl.nn.functional
 def open_device(name: str) -> dl.Device:
     """A device; ``staging`` is ``vulkan:0`` as if the host did not see its memory."""
     if name == "staging":
-        return dl.Device("vulkan-staging:0", VulkanBackend(0, zero_copy=False))
+        return dl.Device.of_backend("vulkan-staging:0", VulkanBackend(0, zero_copy=False))
     return dl.device(name)
 
 

@@ -69,7 +69,7 @@ def peak_of_a_step(layers: list[nn.Module], x: dl.Tensor, segments: int) -> tupl
 )
 def test_a_deep_network_in_segments(name: str, activation: type[nn.Module]) -> None:
     need(name)
-    place = dl.device("cpu") if name == "cpu" else dl.Device(name, dl.device(name)._backend)
+    place = dl.device("cpu") if name == "cpu" else dl.Device.of_backend(name, dl.device(name)._backend)
     layers = network(activation, place)
     rows = np.random.default_rng(0).standard_normal((BATCH, WIDTH)).astype(np.float32)
     x = dl.tensor(rows, device=place)

@@ -203,7 +203,7 @@ def gpu(request: pytest.FixtureRequest) -> dl.Device:
     name = "vulkan:0" if request.param == "staging" else request.param
     need(name)
     if request.param == "staging":
-        return dl.Device(name, VulkanBackend(0, zero_copy=False))
+        return dl.Device.of_backend(name, VulkanBackend(0, zero_copy=False))
     return dl.device(name)
 
 
@@ -273,7 +273,7 @@ def test_what_ends_the_thread_early(gpu: dl.Device) -> None:
 
 
 def test_auto_is_the_device_of_whoever_asks() -> None:
-    with dl.Device("other:0", dl.device("cpu")._backend) as place:
+    with dl.Device.of_backend("other:0", dl.device("cpu")._backend) as place:
         batches = list(DataLoader(numbers(4), 2, num_workers=1))
     assert {x.device for x, _ in batches} == {place}
 

@@ -46,7 +46,7 @@ class Network(nn.Module):
 
 def place_network() -> tuple[FaultyBackend, dl.Device, Network]:
     backend = FaultyBackend()
-    place = dl.Device("null:0", backend)
+    place = dl.Device.of_backend("null:0", backend)
     return backend, place, Network().eval().to(place)
 
 

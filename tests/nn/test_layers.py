@@ -119,7 +119,9 @@ def pair(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
 def test_every_layer_is_compared() -> None:
     """Here, or in the file of the tests of its module."""
     own = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
-    layers = [value for value in vars(dl.nn).values() if isinstance(value, type)]
+    layers = [
+        value for value in vars(dl.nn).values() if isinstance(value, type) and issubclass(value, dl.nn.Module)
+    ]
     elsewhere = {layer.__name__ for layer in layers if layer.__module__.rpartition(".")[2] in own}
     assert {layer.__name__ for layer in layers} - elsewhere - COMPARED - {
         name for name, *_ in LAYERS

@@ -107,7 +107,7 @@ def test_second_derivatives_call_hooks_once() -> None:
 
 def training_dispatches(steps: int, name: str, **options: Any) -> int:
     backend = NullBackend()
-    place = dl.Device("null:0", backend)
+    place = dl.Device.of_backend("null:0", backend)
     layer = getattr(dl.nn, name)(4, 8, **options).to(place)
     x = dl.zeros(steps, 6, 4, device=place)
     layer(x)[0].sum().backward()
@@ -129,7 +129,7 @@ def test_a_time_step_takes_four_dispatches(name: str) -> None:
 def test_a_sequence_that_no_dispatch_can_take_goes_step_by_step() -> None:
     """What is kept of it is more than the least device binds at once, but each part of it is not."""
     backend = NullBackend()
-    place = dl.Device("null:0", backend)
+    place = dl.Device.of_backend("null:0", backend)
     layer = dl.nn.LSTM(1, 256).to(place)
     layer(dl.zeros(2, 2**13, 1, device=place))[0].sum().backward()
     assert backend.counts["download"] == 0

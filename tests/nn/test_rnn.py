@@ -144,7 +144,7 @@ def test_derivatives(name: str) -> None:
     names = [n for n, _ in layer.named_parameters()]
     x = dl.tensor(numbers(generator(name), (5, 2), "float64"), device="cpu").requires_grad_()
     for key, value in zip(names, parameters, strict=True):
-        setattr(layer, key, value)
+        vars(layer)[key] = value
 
     def outputs(x: Any) -> Any:
         return layer(rnn.PackedSequence(x, (2, 2, 1)))[0].data

@@ -391,7 +391,7 @@ def test_numbers_that_fit_nowhere(op: Elementwise[...], device: str) -> None:
 
 @pytest.mark.parametrize("op", [o for o in OPS if len(o.arrays) > 1], ids=name)
 def test_mixed_devices(op: Op[...], device: str) -> None:
-    elsewhere = dl.Device("elsewhere", CpuBackend())
+    elsewhere = dl.Device.of_backend("elsewhere", CpuBackend())
     tensors, _ = operands_of(op, op.examples[0], contiguous, device)
     for place in range(1, len(tensors)):
         mixed: list[Any] = list(tensors)

@@ -29,7 +29,7 @@ def guarded() -> Iterator[dl.Device]:
     need("vulkan:0")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DL4ALL_MEMORY_DEBUG", "1")
-        yield dl.Device("vulkan:0", dl.device("vulkan:0")._backend)
+        yield dl.Device.of_backend("vulkan:0", dl.device("vulkan:0")._backend)
 
 
 @pytest.mark.vulkan

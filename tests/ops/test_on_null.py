@@ -52,7 +52,7 @@ def poisoned() -> None:
 @each_example("layout, kind", itertools.product(LAYOUTS, KINDS))
 def test_every_op_launches(op: Op[...], case: Example, layout: str, kind: str) -> None:
     backend = NullBackend(*KINDS[kind])
-    place = dl.Device("null:0", backend)
+    place = dl.Device.of_backend("null:0", backend)
     tensors, _ = operands_of(op, case, LAYOUTS[layout], place)
     shape, dtype = op.infer(*tensors, **completed(op, dict(case.arguments)))
     result = op(*tensors, **dict(case.arguments))
@@ -181,7 +181,7 @@ def test_grids_of_large_operands_fit(
     name: str, shapes: tuple[tuple[int, ...] | None, ...], arguments: dict[str, Any]
 ) -> None:
     backend = NullBackend()
-    place = dl.Device("null:0", backend)
+    place = dl.Device.of_backend("null:0", backend)
     operands = [
         None if shape is None else dl.Tensor(place.allocate(4 * prod(shape)), shape, dtype, place)
         for shape, dtype in zip(shapes, _dtypes(REGISTRY[name], len(shapes)), strict=True)
@@ -206,7 +206,7 @@ def test_every_op_has_large_operands() -> None:
 def test_products_past_the_largest_grid_are_split(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     """65535 tiles of 64 along each side is the most at once."""
     backend = NullBackend()
-    place = dl.Device("null:0", backend)
+    place = dl.Device.of_backend("null:0", backend)
     a, b = (dl.Tensor(place.allocate(4 * prod(s)), s, dl.float32, place) for s in (left, right))
     REGISTRY["matmul"](a, b)
     assert backend.counts["dispatch"] == 2

@@ -136,7 +136,7 @@ def _launch(place: dl.Device, ops: list[Any], loaded: set[spirv.Shader]) -> None
     A device that computes nothing tells in advance which calls load a shader that was not there yet; only
     those are compiled and computed. In a full run, all are.
     """
-    imitation = dl.Device("null:0", NullBackend(place.info, place.features))
+    imitation = dl.Device.of_backend("null:0", NullBackend(place.info, place.features))
     for op in ops:
         for call in itertools.chain(_by_dtype(op), _by_example(op)):
             before = len(loaded)
@@ -230,7 +230,7 @@ def _record(monkeypatch: pytest.MonkeyPatch) -> set[spirv.Shader]:
 def _opened(hardware: Hardware) -> Iterator[dl.Device]:
     """vulkan:0 anew, without programs, as if it were other hardware; closed again, for it holds many."""
     backend = VulkanBackend(0)
-    place = dl.Device("vulkan:0", backend)
+    place = dl.Device.of_backend("vulkan:0", backend)
     features = place.info.features - hardware.without
     place.info = dataclasses.replace(place.info, features=features, **hardware.info)
     place.features -= hardware.without

@@ -23,6 +23,8 @@ OPTIMIZERS: dict[str, Callable[[Any], dl.optim.Optimizer]] = {
     "Adadelta": lambda p: dl.optim.Adadelta(p),
     "RMSprop": lambda p: dl.optim.RMSprop(p, lr=0.01, centered=True, momentum=0.5),
     "Lion": lambda p: dl.optim.Lion(p, lr=0.01),
+    "NAdam": lambda p: dl.optim.NAdam(p, lr=0.01),
+    "ASGD": lambda p: dl.optim.ASGD(p, lr=0.05, t0=2),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, GradientError
-from dl4all.optim import SGD, Adadelta, Adagrad, Adam, AdamW, Lion, RMSprop
+from dl4all.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Lion, NAdam, RAdam, RMSprop, Rprop
 from tests.support.operands import generator
 
 torch = pytest.importorskip("torch", reason="steps are compared with PyTorch's")
@@ -35,6 +35,13 @@ CASES: list[tuple[Any, dict[str, Any]]] = [
     (Adagrad, {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5}),
     (Adadelta, {}),
     (Adadelta, {"lr": 0.5, "rho": 0.8, "eps": 1e-4, "weight_decay": 0.1, "maximize": True}),
+    (NAdam, {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.1, "maximize": True}),
+    (NAdam, {"momentum_decay": 0.01, "weight_decay": 0.3, "decoupled_weight_decay": True}),
+    (RAdam, {"lr": 0.01}),
+    (RAdam, {"lr": 0.01, "weight_decay": 0.3, "decoupled_weight_decay": True, "maximize": True}),
+    (Adamax, {"lr": 0.01, "betas": (0.8, 0.95), "weight_decay": 0.1}),
+    (ASGD, {"lr": 0.05, "t0": 3, "weight_decay": 0.1, "lambd": 0.01}),
+    (Rprop, {"lr": 0.05, "etas": (0.4, 1.3), "step_sizes": (1e-3, 0.5), "maximize": True}),
 ]
 IDS = [f"{cls.__name__}-{'-'.join(f'{k}={v}' for k, v in options.items())}" for cls, options in CASES]
 
@@ -117,7 +124,7 @@ def test_lion_of_extreme_gradients(device: str) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
 @pytest.mark.parametrize(("cls", "options"), CASES, ids=IDS)
 def test_other_floats(cls: Any, options: dict[str, Any], dtype: str, device: str) -> None:
-    options = {"eps": 1e-3, **options} if dtype == "float16" and cls is not SGD else options
+    options = {"eps": 1e-3, **options} if dtype == "float16" and cls not in (SGD, ASGD, Rprop) else options
     params, expected = mine(device, dtype), theirs(dtype)
     optimizer: Any = cls(params, **options)
     reference = getattr(torch.optim, cls.__name__)(expected, **options)
@@ -390,6 +397,6 @@ def test_mismatched_states() -> None:
 @pytest.mark.vulkan
 def test_gradient_on_another_device() -> None:
     w = dl.tensor([1.0], device="cpu")
-    w.grad = dl.tensor([1.0], device=dl.Device("elsewhere", dl.device("cpu")._backend))
+    w.grad = dl.tensor([1.0], device=dl.Device.of_backend("elsewhere", dl.device("cpu")._backend))
     with pytest.raises(GradientError, match="lives on cpu and its gradient on elsewhere"):
         SGD([w]).step()

@@ -99,7 +99,7 @@ def test_a_backend_of_another_package(source: str, value: str, install: Install,
     backend = registry.open_device("mine:3")
     try:
         assert backend.info.hardware == "board 3"
-        place = dl.Device("mine:3", backend)
+        place = dl.Device.of_backend("mine:3", backend)
         assert (dl.tensor([1.0, 2.0], device=place) + 1.0).tolist() == [0.0, 0.0]
     finally:
         registry._opened.pop("mine:3").close()

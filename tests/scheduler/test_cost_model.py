@@ -18,7 +18,7 @@ from dl4all.scheduler.device import Device
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> tuple[Device, list[Dispatch]]:
     """A device that computes nothing, and what it is told to run."""
-    place = Device("null:0", NullBackend())
+    place = Device.of_backend("null:0", NullBackend())
     commands: list[Dispatch] = []
     monkeypatch.setattr(place._stream, "dispatch", commands.append)
     return place, commands

@@ -41,7 +41,7 @@ def shaders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def gpu(request: pytest.FixtureRequest) -> Device:
     """A device that runs shaders, made anew: its programs and its pool are the test's own."""
     need(request.param)
-    return Device(request.param, open_device(request.param)._backend)
+    return Device.of_backend(request.param, open_device(request.param)._backend)
 
 
 def download(place: Device, storage: Any, count: int = N) -> npt.NDArray[np.uint32]:
@@ -203,7 +203,9 @@ def test_names_and_devices() -> None:
 def test_synchronize_waits_for_one_or_all(monkeypatch: pytest.MonkeyPatch) -> None:
     waited = []
     monkeypatch.setattr(Device, "synchronize", lambda self: waited.append(self.name))
-    monkeypatch.setattr(scheduler, "_devices", {n: Device(n, open_device("cpu")._backend) for n in "ab"})
+    monkeypatch.setattr(
+        scheduler, "_devices", {n: Device.of_backend(n, open_device("cpu")._backend) for n in "ab"}
+    )
     synchronize()
     assert waited == ["a", "b"]
     synchronize("cpu")
@@ -240,7 +242,7 @@ def test_threads_open_one_device() -> None:
 def test_a_network_that_moves_lies_side_by_side() -> None:
     """In one buffer, but for what is small enough for slabs."""
     need("vulkan:0")
-    place = Device("vulkan:0", open_device("vulkan:0")._backend)
+    place = Device.of_backend("vulkan:0", open_device("vulkan:0")._backend)
     net = dl.nn.Sequential(*(dl.nn.Linear(300 + 50 * i, 350 + 50 * i) for i in range(6)))
     net.to(place)
     large = [p for p in net.parameters() if p.numel() > 1024]

@@ -186,7 +186,7 @@ def test_threads_lose_no_count(vulkan: Device) -> None:
 
 
 def test_a_call_that_fails_does_not_count() -> None:
-    place = Device("null:0", FaultyBackend())
+    place = Device.of_backend("null:0", FaultyBackend())
     with pytest.raises(ArgumentError, match="no elements"):
         dl.median(dl.zeros(0, device=place))
     assert list(fallback.report()) == []
@@ -235,7 +235,7 @@ def test_an_unknown_policy() -> None:
 
 
 def test_the_environment_says_the_first_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = dl.zeros(2, dtype="float64", device=Device("null:0", FaultyBackend()))
+    x = dl.zeros(2, dtype="float64", device=Device.of_backend("null:0", FaultyBackend()))
     monkeypatch.setattr(fallback, "_mode", None)
     monkeypatch.setenv("DL4ALL_FALLBACK", "loud")
     with pytest.raises(ConfigError, match="DL4ALL_FALLBACK"):
@@ -253,7 +253,7 @@ def test_the_environment_says_the_first_policy(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_refused_program_is_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     backend = FaultyBackend()
-    x = dl.zeros(5, device=Device("null:0", backend))
+    x = dl.zeros(5, device=Device.of_backend("null:0", backend))
     backend.fail("program", error=REFUSAL)
     with caplog.at_level(logging.WARNING, "dl4all"):
         for _ in range(3):
@@ -271,7 +271,7 @@ def test_a_refused_program_is_not_tried_again(caplog: pytest.LogCaptureFixture) 
 @pytest.mark.parametrize("error", [OutOfMemoryError("x"), DeviceLostError("x"), DeviceError("[null] closed")])
 def test_other_errors_are_raised_and_not_remembered(error: DeviceError) -> None:
     backend = FaultyBackend()
-    x = dl.zeros(5, device=Device("null:0", backend))
+    x = dl.zeros(5, device=Device.of_backend("null:0", backend))
     backend.fail("program", error=error)
     with pytest.raises(type(error)):
         x + x
@@ -282,7 +282,7 @@ def test_other_errors_are_raised_and_not_remembered(error: DeviceError) -> None:
 def test_a_mistake_in_a_launch_is_no_fallback() -> None:
     """Also where the driver would refuse the program anyway."""
     backend = FaultyBackend()
-    place = Device("null:0", backend)
+    place = Device.of_backend("null:0", backend)
     backend.fail("program", times=9, error=REFUSAL)
     wrong = Launch(Shader("optim/scale.comp"), (1, 1, 1), struct.pack("<I", 1))
     with pytest.raises(ShaderError) as raised:
@@ -294,7 +294,7 @@ def test_a_mistake_in_a_launch_is_no_fallback() -> None:
 def test_a_pipeline_that_is_refused_when_it_runs() -> None:
     """Some backends build one at its first dispatch."""
     backend = FaultyBackend()
-    x = dl.zeros(5, device=Device("null:0", backend))
+    x = dl.zeros(5, device=Device.of_backend("null:0", backend))
     backend.fail("dispatch", error=PipelineError("[driver] internal compiler error 42"))
     x + x
     x + x
@@ -310,7 +310,7 @@ def test_what_kompute_says_of_a_pipeline() -> None:
 
 def test_a_launch_without_an_op_says_what_to_do() -> None:
     backend = FaultyBackend()
-    place = Device("null:0", backend)
+    place = Device.of_backend("null:0", backend)
     backend.fail("program", error=REFUSAL)
     scale = Shader("optim/scale.comp")
     x = place.allocate(64)

@@ -206,7 +206,7 @@ def test_an_unknown_mode_is_refused() -> None:
 def test_at_once_the_host_reads_the_indices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DL4ALL_CHECKS", raising=False)
     backend = NullBackend()
-    place = dl.Device("null:0", backend)
+    place = dl.Device.of_backend("null:0", backend)
     x, index = dl.ones(3, 2, device=place), dl.tensor([1, 2], device=place)
     x[index]
     assert backend.counts["download"] == 0

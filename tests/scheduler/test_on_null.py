@@ -39,7 +39,7 @@ def poisoned() -> None:
 
 def make(memory: int = 2**40, **limits: Any) -> tuple[FaultyBackend, Device]:
     backend = FaultyBackend(dataclasses.replace(describe(), memory=memory, limits=Limits(**limits)))
-    return backend, Device("null:0", backend)
+    return backend, Device.of_backend("null:0", backend)
 
 
 def test_a_launch_reaches_the_device_once() -> None:

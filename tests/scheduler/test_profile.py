@@ -178,7 +178,7 @@ def test_a_download_does_not_include_the_wait_for_what_it_reads(
 
 
 def test_allocations_say_where_the_memory_is_from(device: str) -> None:
-    place = dl.Device(device, registry.open_device(device))  # whose pool is empty
+    place = dl.Device.of_backend(device, registry.open_device(device))  # whose pool is empty
     with dl.profile() as p:
         kept = dl.empty(1000, device=place)
         del kept

@@ -163,7 +163,7 @@ def test_copies_have_speeds_of_their_own(cpu: Device) -> None:
 
 
 def test_a_device_that_runs_by_itself_takes_the_longer_of_recording_and_running() -> None:
-    null = Device("null:0", NullBackend())
+    null = Device.of_backend("null:0", NullBackend())
 
     def op(name: str, start: float, recorded: float, *kernels: float) -> list[Event]:
         events = [Event("op", name, "null:0", 1, start, start + recorded, nbytes=8, kernel_class="conv")]

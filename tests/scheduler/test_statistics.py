@@ -54,7 +54,7 @@ def test_fallbacks_are_no_kernels_of_the_device() -> None:
 
 
 def test_memory(device: str) -> None:
-    place = dl.Device(device, registry.open_device(device))
+    place = dl.Device.of_backend(device, registry.open_device(device))
     kept = dl.ones(1000, device=place)
     now = snapshot(place)
     assert now.allocated >= kept.numel() * 4
@@ -78,7 +78,7 @@ def test_a_simulated_device_on_its_own_clock() -> None:
 
 
 def test_streams_say_how_long_a_device_was_busy_and_what_waits() -> None:
-    place = dl.Device("cpu", registry.open_device("cpu"))
+    place = dl.Device.of_backend("cpu", registry.open_device("cpu"))
     assert snapshot(place).busy is None
     stream = dl.Stream(place)
     begun, release = threading.Event(), threading.Event()
@@ -112,7 +112,7 @@ def test_a_retired_device_says_why() -> None:
 
 def test_a_kernel_of_the_cpu_is_in_flight_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider, "enabled", False)  # the body computes
-    place = dl.Device("cpu", registry.open_device("cpu"))
+    place = dl.Device.of_backend("cpu", registry.open_device("cpu"))
     x = dl.tensor([-1.0, 2.0], device=place)
     seen: list[bool | None] = []
     relu = dl.ops.REGISTRY["relu"]
@@ -193,7 +193,7 @@ def test_shares(first: Statistics, later: Statistics, busy: float | None, monkey
 
 
 def test_what_can_only_be_sampled_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = dl.Device("cpu", registry.open_device("cpu"))
+    place = dl.Device.of_backend("cpu", registry.open_device("cpu"))
     simulated = simulated_device()
     answers = iter([True, False, False, True, True])
     monkeypatch.setattr(place, "in_flight", lambda: next(answers))

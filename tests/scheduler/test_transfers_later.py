@@ -37,7 +37,7 @@ EASY: dict[str, Any] = {
 
 def staging_device(name: str = "vulkan-staging:0") -> dl.Device:
     """A Vulkan device whose memory the host does not see."""
-    return dl.Device(name, VulkanBackend(0, zero_copy=False))
+    return dl.Device.of_backend(name, VulkanBackend(0, zero_copy=False))
 
 
 @pytest.fixture
@@ -283,7 +283,7 @@ def test_a_download_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("zero_copy", [False, True])
 def test_a_device_that_is_closed_before(beside: bool, zero_copy: bool) -> None:
     need("vulkan:0")
-    place = dl.Device("vulkan-own:0", VulkanBackend(0, zero_copy=zero_copy))
+    place = dl.Device.of_backend("vulkan-own:0", VulkanBackend(0, zero_copy=zero_copy))
     x = dl.from_numpy(numbers(0), device=place)
     download = place.download_later(x.storage, 4 * N, beside=beside)
     place._backend.close()
@@ -466,7 +466,7 @@ def test_memory_comes_back(staging: dl.Device) -> None:
 def test_guards_of_new_memory_are_whole(staging: dl.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DL4ALL_MEMORY_DEBUG", "1")
     for backend in (open_device("vulkan:0")._backend, staging._backend):
-        place = dl.Device("guarded", backend)
+        place = dl.Device.of_backend("guarded", backend)
         x = tensor_of(place.upload_later(numbers(0)), place)
         np.testing.assert_array_equal((x + 1).numpy(), numbers(0) + 1)
 

@@ -15,7 +15,7 @@ def poisoned() -> None:
 
 def test_fills_happen_on_the_device() -> None:
     backend = NullBackend()
-    place = dl.Device("null:0", backend)
+    place = dl.Device.of_backend("null:0", backend)
     large = 2**25
     made = [dl.zeros(large, device=place), dl.ones(large, device=place), dl.full((large,), 2.5, device=place)]
     made += [dl.zeros(large, dtype="bool", device=place), dl.zeros(2**24, dtype="int64", device=place)]

@@ -174,7 +174,7 @@ def test_to_another_device(device: str) -> None:
         back = view.cpu()
         assert str(back.device) == "cpu"
         np.testing.assert_array_equal(back.numpy(), expected)
-    elsewhere = there.to(dl.Device("elsewhere", CpuBackend()))
+    elsewhere = there.to(dl.Device.of_backend("elsewhere", CpuBackend()))
     assert str(elsewhere.device) == "elsewhere"
     np.testing.assert_array_equal(elsewhere.T.numpy(), array.T)
 

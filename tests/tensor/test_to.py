@@ -39,7 +39,7 @@ EASY: dict[str, Any] = {
 def staging() -> Iterator[dl.Device]:
     """A Vulkan device whose memory the host does not see."""
     need("vulkan:0")
-    place = dl.Device("vulkan-staging:0", VulkanBackend(0, zero_copy=False))
+    place = dl.Device.of_backend("vulkan-staging:0", VulkanBackend(0, zero_copy=False))
     yield place
     gc.collect()
     place._backend.close()

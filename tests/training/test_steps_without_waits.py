@@ -79,7 +79,7 @@ WAITS = ("download", "synchronize", "event", "wait")
 
 def device() -> tuple[dl.Device, Counter[str]]:
     backend = NullBackend()
-    return dl.Device("null:0", backend), backend.counts
+    return dl.Device.of_backend("null:0", backend), backend.counts
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

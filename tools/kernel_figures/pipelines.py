@@ -97,7 +97,7 @@ def gather(info: DeviceInfo, features: frozenset[str]) -> list[Pipeline]:
     """All pipelines that a device of this description may build, those of the products first."""
     limits = dataclasses.replace(info.limits, allocation_size=MEMORY)
     notes = Notes(dataclasses.replace(info, memory=MEMORY, limits=limits), features)
-    device = dl.Device("null:0", notes)
+    device = dl.Device.of_backend("null:0", notes)
     for used_by, work in works(device):
         notes.used_by = used_by
         with contextlib.suppress(Dl4allError):  # what a device cannot run is not compiled for it

@@ -70,7 +70,7 @@ def check(name: str, op: Any, dtype: torch.dtype, *, variants: bool = True) -> O
                 continue
             _check_sample(outcome, op, operands)
             if variants and number < VARIED:
-                plain = _detached(operands)
+                plain = detached(operands)
                 for layout, changed in each_layout(plain):
                     _check_forward(outcome, op, changed, layout)
                 _check_in_place(outcome, op, plain)
@@ -80,14 +80,16 @@ def check(name: str, op: Any, dtype: torch.dtype, *, variants: bool = True) -> O
     return outcome
 
 
-def _detached(operands: Operands) -> Operands:
+def detached(operands: Operands) -> Operands:
+    """Copies that require no gradients."""
     plain: Operands = copied(operands)
     for one in tensors(plain):
         one.requires_grad_(False)
     return plain
 
 
-def _call(function: Callable[..., Any], operands: Operands, seed: int = 0) -> Any:
+def call(function: Callable[..., Any], operands: Operands, seed: int = 0) -> Any:
+    """Call a function of PyTorch's after seeding its generator."""
     torch.manual_seed(seed)
     return function(operands[0], *operands[1], **operands[2])
 
@@ -96,14 +98,15 @@ def _on_device(operands: Operands) -> Operands:
     return on_device(operands[0]), on_device(operands[1]), on_device(operands[2])
 
 
-def _widened(operands: Operands) -> Operands:
+def widened_operands(operands: Operands) -> Operands:
+    """The operands in float64."""
     return widened(operands[0]), widened(operands[1]), widened(operands[2])
 
 
 def _attempt(function: Callable[..., Any], operands: Operands, seed: int = 0) -> tuple[Any, str]:
     """The CPU's result, or its error."""
     try:
-        return _call(function, copied(operands), seed), ""
+        return call(function, copied(operands), seed), ""
     except Exception as error:  # noqa: BLE001 - the device must refuse, too
         return None, message(error)
 
@@ -111,20 +114,20 @@ def _attempt(function: Callable[..., Any], operands: Operands, seed: int = 0) ->
 def _check_sample(outcome: Outcome, op: Any, operands: Operands) -> None:
     given = copied(operands)
     try:
-        expected = _call(op, given)
+        expected = call(op, given)
     except Exception:  # noqa: BLE001 - ops in place cannot have gradients of their operand
-        operands = _detached(operands)
+        operands = detached(operands)
         given = copied(operands)
         try:
-            expected = _call(op, given)
+            expected = call(op, given)
         except Exception:  # noqa: BLE001 - a sample that the CPU cannot compute shows nothing
             return
     what = described(operands)
     with outcome.judging(what):
         moved = _on_device(operands)
-        got = _call(op, moved)
+        got = call(op, moved)
         outcome.samples += 1
-        if _is_undefined(op):
+        if is_undefined(op):
             compare(tensors(expected), tensors(got), "result", elements=False)
             return
         if not all_close(tensors(expected), tensors(_attempt(op, operands, seed=1)[0])):
@@ -133,7 +136,9 @@ def _check_sample(outcome: Outcome, op: Any, operands: Operands) -> None:
             else:  # whatever was in memory
                 compare(tensors(expected), tensors(got), "result", elements=False)
             return
-        compare(tensors(expected), tensors(got), "result", lambda: tensors(_call(op, _widened(operands))))
+        compare(
+            tensors(expected), tensors(got), "result", lambda: tensors(call(op, widened_operands(operands)))
+        )
         _check_aliases(given, expected, moved, got)
         if is_plain([expected, got]):
             strides = same_strides(tensors(expected), tensors(got))
@@ -144,10 +149,10 @@ def _check_sample(outcome: Outcome, op: Any, operands: Operands) -> None:
 
 def _check_random(op: Any, operands: Operands, expected: Any, got: Any) -> None:
     compare(tensors(expected), tensors(got), "result", elements=False)
-    if not all_equal(tensors(got), tensors(_call(op, _on_device(operands)))):
+    if not all_equal(tensors(got), tensors(call(op, _on_device(operands)))):
         raise Wrong("a seed does not fix the result")
-    ours = [tensors(_call(op, _on_device(operands), seed)) for seed in range(DRAWS)]
-    theirs = [tensors(_call(op, copied(operands), seed)) for seed in range(DRAWS)]
+    ours = [tensors(call(op, _on_device(operands), seed)) for seed in range(DRAWS)]
+    theirs = [tensors(call(op, copied(operands), seed)) for seed in range(DRAWS)]
     compare_moments(theirs, ours, "result")
 
 
@@ -185,8 +190,8 @@ def _check_gradients(
         raise Wrong(f"gradients that are None: {[one is None for one in got]}")
 
     def precise() -> list[torch.Tensor]:
-        wide = _widened(operands)
-        results = [one for one in tensors(_call(op, wide)) if one.requires_grad]
+        wide = widened_operands(operands)
+        results = [one for one in tensors(call(op, wide)) if one.requires_grad]
         wanted = [one for one in tensors(wide) if one.requires_grad]
         found = torch.autograd.grad(results, wanted, widened(cotangents), allow_unused=True)
         return [one for one in found if one is not None]
@@ -197,19 +202,19 @@ def _check_gradients(
 
 def _check_forward(outcome: Outcome, op: Any, operands: Operands, layout: str) -> None:
     expected, error = _attempt(op, operands)
-    if error or _is_undefined(op):
+    if error or is_undefined(op):
         return
     if not all_close(tensors(expected), tensors(_attempt(op, operands, seed=1)[0])):
         return
     what = f"{layout} {described(operands)}"
     with outcome.judging(what, variant=True):
-        got = _call(op, _on_device(operands))
+        got = call(op, _on_device(operands))
         outcome.samples += 1
         compare(
             tensors(expected),
             tensors(got),
             "result",
-            lambda: tensors(_call(op, _widened(operands))),
+            lambda: tensors(call(op, widened_operands(operands))),
         )
         if is_plain([expected, got]):
             strides = same_strides(tensors(expected), tensors(got))
@@ -220,7 +225,7 @@ def _check_forward(outcome: Outcome, op: Any, operands: Operands, layout: str) -
 def _check_in_place(outcome: Outcome, op: Any, operands: Operands) -> None:
     method = op.inplace_variant
     if (
-        _is_undefined(op)
+        is_undefined(op)
         or method is None
         or not isinstance(operands[0], torch.Tensor)
         or _is_random(method, operands)
@@ -228,20 +233,20 @@ def _check_in_place(outcome: Outcome, op: Any, operands: Operands) -> None:
         return
     given = copied(operands)
     try:
-        _call(method, given)
+        call(method, given)
     except Exception as error:  # noqa: BLE001 - the device must refuse, too
         _refuses(outcome, method, operands, f"in place, where the CPU raises {message(error)}")
         return
     with outcome.judging(f"in place {described(operands)}", variant=True):
         moved = _on_device(operands)
-        returned = _call(method, moved)
+        returned = call(method, moved)
         outcome.samples += 1
         if returned is not moved[0]:
             raise Wrong("the operand is not what is returned")
 
         def precise() -> list[torch.Tensor]:
-            wide = _widened(operands)
-            _call(method, wide)
+            wide = widened_operands(operands)
+            call(method, wide)
             return [wide[0]]
 
         compare([given[0]], [moved[0]], "operand", precise)
@@ -249,7 +254,8 @@ def _check_in_place(outcome: Outcome, op: Any, operands: Operands) -> None:
             raise Wrong(f"the operand's strides became {moved[0].stride()}")
 
 
-def _is_undefined(op: Any) -> bool:
+def is_undefined(op: Any) -> bool:
+    """Whether elements of the result are whatever was in memory."""
     return any(word in op.name for word in UNDEFINED)
 
 
@@ -260,14 +266,14 @@ def _is_random(op: Any, operands: Operands) -> bool:
 
 def _refuses(outcome: Outcome, function: Callable[..., Any], operands: Operands, what: str) -> None:
     try:
-        _call(function, _on_device(operands))
+        call(function, _on_device(operands))
     except Exception:  # noqa: BLE001 - as it should
         return
     outcome.note("accepts", f"{what} ({described(operands)})")
 
 
 def _check_out(outcome: Outcome, op: Any, operands: Operands) -> None:
-    if not op.supports_out or _is_undefined(op) or _is_random(op, operands):
+    if not op.supports_out or is_undefined(op) or _is_random(op, operands):
         return
     plain, error = _attempt(op, operands)
     if error or not is_plain(plain) or not tensors(plain):
@@ -282,16 +288,16 @@ def _check_out(outcome: Outcome, op: Any, operands: Operands) -> None:
         into_cpu = (*copied(operands)[:2], {**copied(operands)[2], "targets": given})
         into_device = (*_on_device(operands)[:2], {**_on_device(operands)[2], "targets": moved})
         try:
-            _call(write, into_cpu)
+            call(write, into_cpu)
         except Exception as raised:  # noqa: BLE001 - the device must refuse, too
             try:
-                _call(write, into_device)
+                call(write, into_device)
             except Exception:  # noqa: BLE001 - as it should
                 continue
             outcome.note("accepts", f"{kind} out=, where the CPU raises {message(raised)}")
             continue
         with outcome.judging(f"{kind} out= {described(operands)}", variant=True):
-            returned = _call(write, into_device)
+            returned = call(write, into_device)
             outcome.samples += 1
             results = moved if returned is None else tensors(returned)  # splits return nothing
             if any(a is not b for a, b in zip(results, moved, strict=True)):
@@ -304,7 +310,7 @@ def _check_out(outcome: Outcome, op: Any, operands: Operands) -> None:
 
 
 def _precise_outs(op: Any, operands: Operands) -> list[torch.Tensor]:
-    return tensors(_call(op, _widened(operands)))
+    return tensors(call(op, widened_operands(operands)))
 
 
 def _outs(results: list[torch.Tensor]) -> Iterator[tuple[str, list[torch.Tensor]]]:

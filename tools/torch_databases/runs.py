@@ -27,6 +27,8 @@ class Run:
     dtype: str = "float32"
     mode: str = "native"
     variants: bool = True
+    child: str = "tools.torch_databases.child"
+    """The module that computes in a process of its own."""
 
     def request(self, names: list[str] | None) -> str:
         own = {"database": self.database, "dtype": self.dtype, "mode": self.mode, "variants": self.variants}
@@ -80,7 +82,7 @@ def _lines(run: Run, wanted: list[str] | None) -> Iterator[dict[str, Any]]:
         "OMP_NUM_THREADS": "1",
     }
     with subprocess.Popen(
-        [sys.executable, "-m", "tools.torch_databases.child"],
+        [sys.executable, "-m", run.child],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

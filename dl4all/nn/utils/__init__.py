@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable
 
@@ -34,6 +35,14 @@ def fuse_conv_bn_eval(conv: Conv2d, bn: BatchNorm2d) -> Conv2d:
 
     Raises:
         ShapeError: the numbers of channels and features differ.
+
+    Example:
+        >>> import dl4all as dl
+        >>> conv, norm = dl.nn.Conv2d(3, 4, 3), dl.nn.BatchNorm2d(4).eval()
+        >>> fused = dl.nn.utils.fuse_conv_bn_eval(conv, norm)
+        >>> x = dl.rand(1, 3, 5, 5)
+        >>> dl.allclose(fused(x), norm(conv(x)), atol=1e-5)
+        True
     """
     if conv.weight.shape[:1] != bn.weight.shape:
         raise ShapeError(
@@ -44,8 +53,7 @@ def fuse_conv_bn_eval(conv: Conv2d, bn: BatchNorm2d) -> Conv2d:
     old_bias = 0.0 if conv.bias is None else conv.bias.numpy().astype(np.float64)
     bias = (old_bias - bn.running_mean.numpy()) * scale + bn.bias.numpy()
 
-    fused = object.__new__(Conv2d)
-    fused.__dict__.update(conv.__dict__, _buffer_names=set(conv._buffer_names))
+    fused = copy.deepcopy(conv)
     dtype, device = conv.weight.dtype, conv.weight.device
     fused.weight = Parameter(from_numpy((weight * scale.reshape(-1, 1, 1, 1)).astype(dtype), device))
     fused.bias = Parameter(from_numpy(bias.astype(dtype), device))

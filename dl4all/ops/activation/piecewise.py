@@ -220,9 +220,16 @@ def celu(input: TensorBase, alpha: float = 1.0, inplace: bool = False) -> Array:
 
 
 @export("F", "F_")
-@elementwise(glsl="smaller(larger(x, p.min_val), p.max_val)", promotion="float")
+@elementwise(
+    glsl={
+        "float32": "smaller(larger(x, p.min_val), p.max_val)",
+        "int32": "min(max(x, int(p.min_val)), int(p.max_val))",
+        "int64": "smaller(larger(x, widened(int(p.min_val))), widened(int(p.max_val)))",
+    },
+    kinds="if",
+)
 def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Array:
-    """The elements, clamped to the interval from `min_val` to `max_val`.
+    """The elements, clamped to the interval from `min_val` to `max_val`, of integers without fractions.
 
     `inplace` writes the result into the input, which it returns.
 
@@ -232,7 +239,8 @@ def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0, inplace:
         [-1.0, 0.5, 1.0]
     """
     number = input.dtype.type
-    return np.minimum(np.maximum(input, number(min_val)), number(max_val))
+    low, high = (min_val, max_val) if input.dtype.kind == "f" else (int(min_val), int(max_val))
+    return np.minimum(np.maximum(input, number(low)), number(high))
 
 
 @export()

@@ -33,6 +33,11 @@ def bincount(input: Array, weights: Array | None = None, minlength: int = 0) -> 
         ArgumentError: an integer is negative, the tensor is not 1-d, or `minlength` is negative or too large.
         OutOfMemoryError
         DTypeError: the elements are no integers.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.bincount(dl.tensor([0, 1, 1, 3])).tolist()
+        [1, 2, 0, 1]
     """
     check_shape("bincount", (integer("bincount", "minlength", minlength, least=0),))
     integer_array = integer_indices("bincount", input)

@@ -244,7 +244,14 @@ def upsample(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Array:
-    """An older name of :func:`interpolate`."""
+    """An older name of :func:`interpolate`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.nn import functional as F
+        >>> F.upsample(dl.tensor([[[1.0, 2.0]]]), scale_factor=2).tolist()
+        [[[1.0, 1.0, 2.0, 2.0]]]
+    """
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 

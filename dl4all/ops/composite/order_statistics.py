@@ -275,20 +275,26 @@ def quantile(
         raise ArgumentError(f"[quantile] interpolation must be one of {known}, got {interpolation!r}")
     if input.dtype.kind != "f":
         raise DTypeError(f"[quantile] expected floats, got {input.dtype}; convert with .float()")
+    trained = q if isinstance(q, TensorBase) and tape.wants_gradient(q) else None
     fractions = np.asarray(q.on_host() if isinstance(q, TensorBase) else q, input.dtype)
     if fractions.ndim > 1 or not ((fractions >= 0) & (fractions <= 1)).all():
         raise ArgumentError(f"[quantile] q must be a number from 0 to 1, or a 1-d tensor of them, got {q!r}")
     if dim is None:
-        result = _quantiles_of_last_axis(flatten(input), fractions, interpolation)
+        result = _quantiles_of_last_axis(flatten(input), fractions, interpolation, trained)
         return reshape(result, *result.shape, *(1,) * len(input.shape)) if keepdim else result
     axis = one_axis("quantile", dim, len(input.shape))
     moved = movedim(input, axis, -1) if input.shape else reshape(input, 1)
-    result = _quantiles_of_last_axis(moved, fractions, interpolation)
+    result = _quantiles_of_last_axis(moved, fractions, interpolation, trained)
     return unsqueeze(result, axis + fractions.ndim) if keepdim and input.shape else result
 
 
-def _quantiles_of_last_axis(input: Array, fractions: NDArray, interpolation: Interpolation) -> Array:
+def _quantiles_of_last_axis(
+    input: Array, fractions: NDArray, interpolation: Interpolation, trained: Array | None
+) -> Array:
     """Quantiles along the last axis; the axis of `fractions` comes first.
+
+    Args:
+        trained: the fractions as a tensor, if they get a gradient.
 
     Raises:
         ArgumentError: there are no elements.
@@ -308,6 +314,10 @@ def _quantiles_of_last_axis(input: Array, fractions: NDArray, interpolation: Int
         weights = np.full(ranks.shape, 0.5) if interpolation == "midpoint" else ranks - lower_ranks
         weights = np.where(ranks == lower_ranks, 0, weights).astype(input.dtype)
         upper = index_select(ascending, -1, np.minimum(lower_ranks + 1, size - 1))
-        result = lerp(result, upper, to_device_of(input, weights))
+        shares = to_device_of(input, weights)
+        if trained is not None and interpolation == "linear":
+            slope = reshape(trained, -1) * (size - 1)
+            shares = shares + (slope - slope.detach())
+        result = lerp(result, upper, shares)
     result = where(any(isnan(input), -1, keepdim=True), np.nan, result)
     return movedim(result, -1, 0) if fractions.ndim else squeeze(result, -1)

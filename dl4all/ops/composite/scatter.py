@@ -18,6 +18,7 @@ from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, contig
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add, clone, true_divide
 from dl4all.ops.elementwise.logic import where
+from dl4all.ops.elementwise.rounding import floor_divide
 from dl4all.ops.indexing import advanced_indexing, device_indices, gather_scatter
 from dl4all.ops.indexing.assignment import setitem
 from dl4all.ops.indexing.combined_rows import combined_rows, combines_on_host
@@ -295,7 +296,8 @@ def scatter_reduce(
     """A copy of the input with the elements of `src` reduced into it at given indices along axis `dim`.
 
     Args:
-        input: a tensor of floats.
+        input: a tensor of any dtype. Means of integers are rounded down; of bools a sum or a maximum is
+            whether one is true, a product or a minimum whether all are.
         dim: the axis.
         index: ints, as for :func:`gather`: the target of each element of `src`.
         src: a tensor at least as large as the index.
@@ -314,6 +316,11 @@ def scatter_reduce(
     name = "scatter_reduce"
     if reduce not in REDUCTIONS:
         raise ArgumentError(f"[{name}] reduce must be one of {', '.join(REDUCTIONS)}, got {reduce!r}")
+    if input.dtype.kind == "b":
+        numbers = scatter_reduce(
+            cast(input, "int32"), dim, index, cast(src, "int32"), reduce, include_self=include_self
+        )
+        return cast(numbers, "bool")
     if not input.shape:
         index = np.atleast_1d(integer_indices(name, index))
         return reshape(
@@ -354,8 +361,12 @@ def _reduced_on_host(
         start = where(counts > 0, _neutral_element(mode, input.dtype), input)
     result = combined_rows(mode, start, src, indices, axes)
     if reduce == "mean":
-        return true_divide(result, where(counts > 0, counts + int(include_self), 1))
+        return _divide(result, where(counts > 0, counts + int(include_self), 1))
     return result
+
+
+def _divide(total: Array, counts: Array) -> Array:
+    return (true_divide if total.dtype.kind == "f" else floor_divide)(total, counts)
 
 
 def _neutral_element(mode: str, dtype: np.dtype[Any]) -> float:
@@ -379,11 +390,11 @@ def _scatter_sum_or_mean(
 ) -> Array:
     with tape.gradients(False):
         counts = _counts(input, axis, indices)
-    start = input if include_self else where(counts > 0, 0.0, input)
+    start = input if include_self else where(counts > 0, 0, input)
     total = scatter_add(start, axis, indices, src)
     if reduce == "sum":
         return total
-    return true_divide(total, where(counts > 0, counts + float(include_self), 1.0))
+    return _divide(total, where(counts > 0, counts + int(include_self), 1))
 
 
 def _scatter_by_occurrence(
@@ -391,7 +402,7 @@ def _scatter_by_occurrence(
 ) -> Array:
     """Products and extremes: one tensor for the first index of each target, one for the second, and so on."""
     occurrences = _occurrences(indices, axis).reshape(-1)
-    neutral = NEUTRAL_ELEMENTS[reduce]
+    neutral = _neutral_element(reduce, input.dtype)
     with tape.gradients(False):
         is_target = _counts(input, axis, indices) > 0
     operands = [input if include_self else where(is_target, neutral, input)]

@@ -35,6 +35,11 @@ def pixel_shuffle(input: Array, upscale_factor: int) -> Array:
 
     Raises:
         ShapeError: the number of channels is no multiple of r * r.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.pixel_shuffle(dl.ones(1, 8, 2, 3), 2).shape
+        (1, 2, 4, 6)
     """
     r = upscale_factor
     if len(input.shape) < 3 or r < 1 or input.shape[-3] % (r * r):
@@ -52,6 +57,11 @@ def pixel_unshuffle(input: Array, downscale_factor: int) -> Array:
 
     Raises:
         ShapeError: height or width is no multiple of the factor.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.pixel_unshuffle(dl.ones(1, 2, 4, 6), 2).shape
+        (1, 8, 2, 3)
     """
     r = downscale_factor
     if len(input.shape) < 3 or r < 1 or input.shape[-1] % r or input.shape[-2] % r:

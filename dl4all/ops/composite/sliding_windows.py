@@ -162,6 +162,12 @@ def fold(
     Raises:
         ShapeError: the numbers of columns or of windows do not fit.
         ArgumentError: no window fits.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.nn import functional as F
+        >>> F.fold(dl.rand(1, 12, 4), (4, 4), 2, stride=2).shape
+        (1, 3, 4, 4)
     """
     if len(input.shape) == 2:
         image = fold(reshape(input, (1, *input.shape)), output_size, kernel_size, dilation, padding, stride)

@@ -68,7 +68,13 @@ def sort(input: Array, dim: int = -1, descending: bool = False, stable: bool = F
 @export("dl", "Tensor")
 @reads("input")
 def argsort(input: Array, dim: int = -1, descending: bool = False, stable: bool = False) -> Array:
-    """The indices that sort the elements along axis `dim`, as from :func:`sort`."""
+    """The indices that sort the elements along axis `dim`, as from :func:`sort`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.argsort(dl.tensor([3, 1, 2])).tolist()
+        [1, 2, 0]
+    """
     axis = strides.axis("argsort", dim, max(len(input.shape), 1))
 
     def kernels() -> Array:

@@ -24,7 +24,7 @@ from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.launch_plan import Call, call_of, frozen
 from dl4all.ops.core.limits import LARGE_ELEMENTS
 from dl4all.ops.core.tensor_argument import TensorArgument
-from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides
+from dl4all.ops.core.tensor_base import Shape, Size, TensorBase, contiguous_strides
 from dl4all.runtime import fork
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Module
@@ -256,7 +256,7 @@ class HostPlan:
         self._launch = launch
         offsets = [o.offset * o.dtype.itemsize for o in operands if isinstance(o, TensorBase)]
         self._offsets = (*offsets, offset * dtype.itemsize)
-        self.shape, self.dtype, self.strides = shape, dtype, contiguous_strides(shape)
+        self.shape, self.dtype, self.strides = Size(shape), dtype, contiguous_strides(shape)
         self.nbytes = math.prod(shape) * dtype.itemsize
         self._tag = tag
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dl4all.allocator.storage import Storage
-from dl4all.ops.core.tensor_base import Shape, TensorBase
+from dl4all.ops.core.tensor_base import Shape, Size, TensorBase
 from dl4all.ops.core.vmap_hook import active_levels
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.protocols import Dispatch, Grid
@@ -313,8 +313,8 @@ def frozen(value: Any) -> Any:
         return kind, value
     if kind is float:
         return kind, value, math.copysign(1.0, value)
-    if kind is tuple or kind is list:
-        return (kind, *map(frozen, value))
+    if kind is tuple or kind is list or kind is Size:
+        return (list if kind is list else tuple, *map(frozen, value))
     if isinstance(value, KeyArgument):
         return value
     raise TypeError(kind)

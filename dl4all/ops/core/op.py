@@ -27,6 +27,7 @@ from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shap
 from dl4all.ops.core.parameters import INPLACE, Parameters
 from dl4all.ops.core.primitives import primitives as primitives
 from dl4all.ops.core.tensor_base import COMPUTED_ELEMENTS, Shape, TensorBase, check_repeated, from_host
+from dl4all.ops.core.tensor_like import TensorLike, TensorLikeFound
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
 from dl4all.runtime import op_regions
 from dl4all.runtime.kompute import copies
@@ -104,6 +105,12 @@ class Op(Generic[P]):
 
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Op[P]:
+        return self  # as of functions: layers that hold one are copied
+
+    def __reduce__(self) -> str:
+        return self.name  # in its module, where pickle looks it up
 
     def defgrad(self, *functions: Function | None) -> None:
         """Define the gradient after the op, where it calls ops that are declared later.
@@ -207,6 +214,8 @@ class Op(Generic[P]):
                 result = capture.active.op(self, operands, arguments, compute)
             self.add_node(operands, arguments, result)
             return result
+        except TensorLikeFound as found:
+            return found.operand.call_op(self, operands, arguments)
         except OverflowError as error:  # an int among the arguments that no float holds
             raise ArgumentError(f"[{self.name}] a number is too large: {error}") from None
 
@@ -249,6 +258,8 @@ class Op(Generic[P]):
             elif not (self._takes_numbers and isinstance(operand, NUMBERS)) and not (
                 operand is None and name in self.optional
             ):
+                if isinstance(operand, TensorLike):
+                    raise TensorLikeFound(operand)
                 raise DTypeError(
                     f"[{self.name}] expected a tensor for {name!r}, got {type(operand).__name__}; "
                     "make one with dl.tensor(...)"

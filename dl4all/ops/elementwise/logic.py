@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.elementwise.declare import elementwise, same_for_dtypes
 
@@ -158,8 +161,10 @@ where.defgrad(
 def masked_fill(input: TensorBase, mask: TensorBase, value: Array | Scalar) -> Array:
     """The elements, replaced by `value`, a number or a tensor of one element, where `mask` is true.
 
+    A number is converted to the input's dtype.
+
     Raises:
-        DTypeError: the mask is not bool, or the value is of a higher kind than the input.
+        DTypeError: the mask is not bool, or the value is a tensor of a higher kind than the input.
 
     Example:
         >>> import dl4all as dl
@@ -167,6 +172,8 @@ def masked_fill(input: TensorBase, mask: TensorBase, value: Array | Scalar) -> A
         >>> dl.masked_fill(x, x < 0, 0.0).tolist()
         [1.0, 0.0]
     """
+    if isinstance(value, NUMBERS) and input.dtype.kind != "f":
+        value = bool(value) if input.dtype.kind == "b" else math.trunc(value)
     filled = where(mask, value, input)
     if filled.dtype != input.dtype:
         raise DTypeError(

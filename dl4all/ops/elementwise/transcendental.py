@@ -331,14 +331,14 @@ tanh_backward.defgrad(
 
 @export("dl", "Tensor", "Tensor_")
 def square(input: Array) -> Array:
-    """The square of each element.
+    """The square of each element, of bools as int64.
 
     Example:
         >>> import dl4all as dl
         >>> dl.square(dl.tensor([1.5, -2.0])).tolist()
         [2.25, 4.0]
     """
-    return mul(input, input)
+    return mul(input, input) if input.dtype.kind != "b" else pow(input, 2)
 
 
 def _inverse_square_length(input: Any, other: Any) -> Any:

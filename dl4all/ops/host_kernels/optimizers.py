@@ -113,6 +113,62 @@ def lion(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Valu
     return p * shrink - lr * signs, mean * beta2 + one_minus_beta2 * g
 
 
+def nadam(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+    g, p, mean, square = values
+    sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, *rest = numbers
+    correction2, gradient_size, mean_size, eps = rest
+    p = p * shrink
+    g = descent(code, g, p, sign, weight_decay)
+    mean = mean + (g - mean) * one_minus_beta1
+    square = square * beta2 + g * one_minus_beta2 * g
+    divisor = root(code, square / correction2) + eps
+    return p - g / divisor * gradient_size - mean / divisor * mean_size, mean, square
+
+
+def radam(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+    g, p, mean, square = values
+    sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, size, rectification, eps = numbers
+    p = p * shrink
+    g = descent(code, g, p, sign, weight_decay)
+    mean = mean + (g - mean) * one_minus_beta1
+    square = square * beta2 + g * one_minus_beta2 * g
+    step = mean * size
+    rectified = step * (rectification / (root(code, square) + eps))
+    return p - unless_zero(code, rectification, rectified, step), mean, square
+
+
+def adamax(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+    g, p, mean, largest = values
+    sign, weight_decay, one_minus_beta1, beta2, size, eps = numbers
+    g = descent(code, g, p, sign, weight_decay)
+    mean = mean + (g - mean) * one_minus_beta1
+    largest = code.intrinsic("maximum", largest * beta2, code.intrinsic("fabs", g) + eps)
+    return p - mean / largest * size, mean, largest
+
+
+def asgd(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+    g, p, average = values
+    sign, weight_decay, shrink, size, weight = numbers
+    g = descent(code, g, p, sign, weight_decay)
+    p = p * shrink - size * g
+    return p, code.select(weight.equals(1.0), p, average + (p - average) * weight)
+
+
+def rprop(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+    g, p, before, size = values
+    direction, decrease, increase, smallest, largest = numbers
+    g = direction * g
+    product, zero = g * before, code.constant(g.type, 0.0)
+    reverses = product < 0.0
+    size = size * code.select(
+        product > 0.0, increase, code.select(reverses, decrease, code.constant(g.type, 1.0))
+    )
+    size = code.select(size < smallest, smallest, code.select(size > largest, largest, size))
+    g = code.select(reverses, zero, g)
+    change = code.select(g > 0.0, size, code.select(g < 0.0, zero - size, zero))
+    return p - change, g, size
+
+
 def ema(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
     """The average follows the parameter, which is in the gradient's place."""
     p, mean = values
@@ -127,6 +183,11 @@ UPDATES = {
     "adagrad": Update(adagrad, 4),
     "adadelta": Update(adadelta, 6),
     "lion": Update(lion, 7),
+    "nadam": Update(nadam, 10),
+    "radam": Update(radam, 9),
+    "adamax": Update(adamax, 6),
+    "asgd": Update(asgd, 5),
+    "rprop": Update(rprop, 5),
     "ema": Update(ema, 1),
 }
 

@@ -284,6 +284,11 @@ def chunk(input: T, chunks: int, dim: int = 0) -> tuple[T, ...]:
 
     Raises:
         ArgumentError: `chunks` is not positive, or too large.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [part.tolist() for part in dl.chunk(dl.arange(5), 2)]
+        [[0, 1, 2], [3, 4]]
     """
     if integer("chunk", "the number of parts", chunks) < 1:
         raise ArgumentError(f"[chunk] expected at least one part, got {chunks}")
@@ -295,7 +300,13 @@ def chunk(input: T, chunks: int, dim: int = 0) -> tuple[T, ...]:
 
 @export("dl", "Tensor")
 def unbind(input: T, dim: int = 0) -> tuple[T, ...]:
-    """Split axis `dim` into views of size 1, and remove it from them."""
+    """Split axis `dim` into views of size 1, and remove it from them.
+
+    Example:
+        >>> import dl4all as dl
+        >>> [row.tolist() for row in dl.unbind(dl.tensor([[1, 2], [3, 4]]))]
+        [[1, 2], [3, 4]]
+    """
     axis = strides.axis("unbind", dim, len(input.shape))
     shape, steps = input.shape, input.strides
     size, step = integer("unbind", "the number of parts", shape[axis], most=PARTS), steps[axis]

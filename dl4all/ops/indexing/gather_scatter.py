@@ -90,6 +90,12 @@ def index_add(
     Raises:
         ArgumentError: an index is out of range.
         ShapeError: the shapes do not fit.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.zeros(3)
+        >>> dl.index_add(x, 0, dl.tensor([0, 2, 2]), dl.tensor([1.0, 2.0, 3.0])).tolist()
+        [1.0, 0.0, 5.0]
     """
     if not input.shape:
         return reshape(index_add(reshape(input, 1), dim, index, reshape(source, 1), alpha=alpha), ())
@@ -290,6 +296,11 @@ def take(input: T, index: Array | NDArray | Sequence[object]) -> T:
 
     Raises:
         ArgumentError: an index is out of range.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.take(dl.tensor([[1, 2], [3, 4]]), dl.tensor([0, 3])).tolist()
+        [1, 4]
     """
     flat, shape = indices_into("take", index, input.numel(), input, negative=True)
     return reshape(select_indices(flatten(input), 0, flat), shape)

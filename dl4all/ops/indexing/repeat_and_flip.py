@@ -62,7 +62,13 @@ def tile(input: T, *dims: int | Shape) -> T: ...
 def tile(input: T, *, dims: Shape) -> T: ...
 @export("dl", "Tensor")
 def tile(input: T, *args: int | Shape, **named: Shape) -> T:
-    """:func:`repeat`; fewer numbers than axes are for the last axes."""
+    """:func:`repeat`; fewer numbers than axes are for the last axes.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tile(dl.tensor([1, 2]), (2,)).tolist()
+        [1, 2, 1, 2]
+    """
     counts = strides.named_sizes("tile", args, named, "dims")
     return repeat(input, (*(1,) * (len(input.shape) - len(counts)), *counts))
 
@@ -153,6 +159,11 @@ def roll(input: T, shifts: int | Shape, dims: int | Shape | None = None) -> T:
 
     Raises:
         ArgumentError: there are not as many shifts as axes.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.roll(dl.arange(4), 1).tolist()
+        [3, 0, 1, 2]
     """
     if dims is None:
         return reshape(roll(flatten(input), shifts, 0), input.shape)

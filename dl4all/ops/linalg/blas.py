@@ -7,6 +7,7 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.elementwise.arithmetic import add, mul
 from dl4all.ops.linalg.matrix_product import matmul
+from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import reshape
 from dl4all.ops.reduce.sums import sum
 
@@ -149,7 +150,9 @@ def addr(input: Array, vec1: Array, vec2: Array, *, beta: float = 1, alpha: floa
         >>> dl.addr(dl.zeros(2, 2), dl.tensor([1.0, 2.0]), dl.tensor([3.0, 4.0])).tolist()
         [[3.0, 4.0], [6.0, 8.0]]
     """
-    return _add_scaled("addr", input, outer(vec1, vec2), beta, alpha)
+    product = outer(vec1, vec2)
+    result = _add_scaled("addr", input, product, beta, alpha)
+    return result if product.dtype.kind != "b" or input.dtype.kind != "b" else cast(result, "bool")
 
 
 @export("dl", "Tensor", "Tensor_")

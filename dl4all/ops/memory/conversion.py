@@ -8,6 +8,7 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core import float16
+from dl4all.ops.core.default_dtype import MissingDType
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.expression import Expression, parse
 from dl4all.ops.core.launch import NoKernel, ceil_div, pack, run, shader, strided_grid
@@ -20,6 +21,7 @@ from dl4all.ops.elementwise.kernels import (
     build_variants,
     launch_elementwise,
 )
+from dl4all.ops.memory.copy import copy_into
 from dl4all.ops.memory.views import contiguous
 
 WORKGROUP = 128
@@ -68,6 +70,8 @@ def conversion_expression(source: str, target: str) -> Expression:
 
 
 def _infer_cast(input: TensorBase, dtype: str) -> Result:
+    if isinstance(dtype, MissingDType):
+        raise dtype.error("cast")
     try:
         result_dtype = np.dtype(dtype)
     except TypeError:
@@ -81,7 +85,9 @@ def _infer_cast(input: TensorBase, dtype: str) -> Result:
 
 def _run_cast(out: TensorBase, input: TensorBase, *, dtype: str) -> None:
     source, target = input.dtype.name, out.dtype.name
-    if (source, target) in CASTS:
+    if source == target:
+        copy_into(out, input)
+    elif (source, target) in CASTS:
         launch_elementwise(CASTS[source, target], out, [input])
     elif (source, target) in CONVERSIONS:
         _convert(out, contiguous(input))

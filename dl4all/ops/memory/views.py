@@ -25,7 +25,14 @@ T = TypeVar("T", bound=TensorBase)
 
 @export("Tensor")
 def contiguous(input: T) -> T:
-    """The tensor itself if its elements lie in row-major order, else a copy in which they do."""
+    """The tensor itself if its elements lie in row-major order, else a copy in which they do.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.ones(2, 3).T
+        >>> x.is_contiguous(), x.contiguous().is_contiguous()
+        (False, True)
+    """
     if input.is_contiguous():
         return input
     copied: T
@@ -107,13 +114,25 @@ def view(input: T, *args: int | Shape, **named: Shape) -> T:
 
 @export("Tensor")
 def view_as(input: T, other: TensorBase) -> T:
-    """:func:`view` with the shape of another tensor."""
+    """:func:`view` with the shape of another tensor.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.arange(4).view_as(dl.ones(2, 2)).tolist()
+        [[0, 1], [2, 3]]
+    """
     return view(input, other.shape)
 
 
 @export("dl", "Tensor")
 def unflatten(input: T, dim: int, sizes: Shape) -> T:
-    """The axis `dim` split into several axes of the given sizes, of which one may be -1."""
+    """The axis `dim` split into several axes of the given sizes, of which one may be -1.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.unflatten(dl.arange(6), 0, (2, 3)).tolist()
+        [[0, 1, 2], [3, 4, 5]]
+    """
     axis = layout.axis("unflatten", dim, len(input.shape))
     parts = layout.complete_shape(layout.sizes("unflatten", (sizes,)), (input.shape[axis],), "unflatten")
     return reshape(input, *input.shape[:axis], *parts, *input.shape[axis + 1 :])
@@ -121,7 +140,13 @@ def unflatten(input: T, dim: int, sizes: Shape) -> T:
 
 @export("dl", "Tensor")
 def flatten(input: T, start_dim: int = 0, end_dim: int = -1) -> T:
-    """The axes from `start_dim` to `end_dim` merged into one."""
+    """The axes from `start_dim` to `end_dim` merged into one.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.flatten(dl.ones(2, 3, 4), 1).shape
+        (2, 12)
+    """
     shape = input.shape
     if not shape:
         return reshape(input, 1)
@@ -133,7 +158,13 @@ def flatten(input: T, start_dim: int = 0, end_dim: int = -1) -> T:
 
 @export("dl", "Tensor")
 def squeeze(input: T, dim: Dims = None) -> T:
-    """A view without the axes of size 1: all of them, or those among `dim`."""
+    """A view without the axes of size 1: all of them, or those among `dim`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.squeeze(dl.ones(1, 3, 1)).shape
+        (3,)
+    """
     shape = input.shape
     if dim is None:
         return _without_axes(input, [i for i, size in enumerate(shape) if size == 1])
@@ -143,7 +174,13 @@ def squeeze(input: T, dim: Dims = None) -> T:
 
 @export("dl", "Tensor")
 def unsqueeze(input: T, dim: int) -> T:
-    """A view with an axis of size 1 inserted before axis `dim`."""
+    """A view with an axis of size 1 inserted before axis `dim`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.unsqueeze(dl.ones(3), 0).shape
+        (1, 3)
+    """
     return _with_axes(input, [layout.axis("unsqueeze", dim, len(input.shape) + 1)])
 
 
@@ -178,6 +215,11 @@ def permute(input: T, *args: int | Shape, **named: Shape) -> T:
 
     Raises:
         ArgumentError: `dims` does not name every axis once.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.permute(dl.ones(2, 3, 4), (2, 0, 1)).shape
+        (4, 2, 3)
     """
     ndim = len(input.shape)
     listed = layout.named_sizes("permute", args, named, "dims")
@@ -210,7 +252,13 @@ def inverse(order: Sequence[int]) -> list[int]:
 
 @export("dl", "Tensor", aliases=("swapdims",))
 def transpose(input: T, dim0: int, dim1: int) -> T:
-    """A view with two axes swapped."""
+    """A view with two axes swapped.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.transpose(dl.tensor([[1, 2], [3, 4]]), 0, 1).tolist()
+        [[1, 3], [2, 4]]
+    """
     ndim = len(input.shape)
     first, second = (layout.axis("transpose", d, ndim or 1) for d in (dim0, dim1))
     order = list(range(ndim))
@@ -237,6 +285,16 @@ def movedim(input: T, source: int | Shape, destination: int | Shape) -> T:
 
     Raises:
         ArgumentError: an axis is named twice, or the numbers of axes differ.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.movedim(dl.ones(2, 3, 4), 0, 2).shape
+        (3, 4, 2)
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.moveaxis(dl.ones(2, 3, 4), 0, 2).shape
+        (3, 4, 2)
     """
     ndim = max(len(input.shape), 1)
     old, new = (
@@ -261,6 +319,11 @@ def expand(input: T, *args: int | Shape, **named: Shape) -> T:
 
     Raises:
         ShapeError: an axis whose size is not 1 would change.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tensor([[1], [2]]).expand(2, 3).tolist()
+        [[1, 1, 1], [2, 2, 2]]
     """
     old_shape = input.shape
     new_shape, strides = layout.expanded(
@@ -278,19 +341,37 @@ def _summed_to(gradient: T, shape: Shape) -> T:
 
 @export("Tensor")
 def expand_as(input: T, other: TensorBase) -> T:
-    """:func:`expand` to the shape of another tensor."""
+    """:func:`expand` to the shape of another tensor.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tensor([1, 2]).expand_as(dl.ones(2, 2)).tolist()
+        [[1, 2], [1, 2]]
+    """
     return expand(input, other.shape)
 
 
 @export("dl", "Tensor")
 def broadcast_to(input: T, size: Shape) -> T:
-    """A view of shape `size`: axes of size 1 and new axes in front repeat the elements."""
+    """A view of shape `size`: axes of size 1 and new axes in front repeat the elements.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.broadcast_to(dl.tensor([1, 2]), (2, 2)).tolist()
+        [[1, 2], [1, 2]]
+    """
     return expand(input, size)
 
 
 @export("dl", "Tensor")
 def select(input: T, dim: int, index: int) -> T:
-    """A view of the elements at `index` along axis `dim`, without that axis."""
+    """A view of the elements at `index` along axis `dim`, without that axis.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.select(dl.tensor([[1, 2], [3, 4]]), 0, 1).tolist()
+        [3, 4]
+    """
     axis = layout.axis("select", dim, len(input.shape))
     return _index(input, (*(layout.ALL,) * axis, host_int(index)))
 
@@ -301,6 +382,11 @@ def narrow(input: T, dim: int, start: int, length: int) -> T:
 
     Raises:
         ArgumentError: the axis is too short.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.narrow(dl.arange(5), 0, 1, 3).tolist()
+        [1, 2, 3]
     """
     axis = layout.axis("narrow", dim, len(input.shape))
     size = input.shape[axis]
@@ -319,6 +405,11 @@ def diagonal(input: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
 
     Raises:
         ArgumentError: the two axes are the same.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.diagonal(dl.tensor([[1, 2], [3, 4]])).tolist()
+        [1, 4]
     """
     ndim = len(input.shape)
     first, second = (layout.axis("diagonal", d, ndim) for d in (dim1, dim2))

@@ -29,6 +29,7 @@ from dl4all.ops.normalization.group_normalization import check_groups, grouped_n
 from dl4all.ops.normalization.one_pass import gradients_pass, in_one_pass, training_pass
 from dl4all.ops.reduce.extrema import amax
 from dl4all.ops.reduce.sums import sum, sum_to
+from dl4all.ops.reduce.vector_norm import norm as vector_norm
 
 
 @export("F")
@@ -255,7 +256,8 @@ def normalize(input: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) ->
 
     Args:
         input: floats of any shape.
-        p: the order of the norm ``sum(abs(x)**p)**(1/p)``; ``inf`` is the largest absolute value.
+        p: the order of the norm ``sum(abs(x)**p)**(1/p)``; ``inf`` is the largest absolute value, 0 counts
+            the elements that are not 0.
         dim: the axis of the vectors.
         eps: lower bound of the norm.
 
@@ -263,7 +265,7 @@ def normalize(input: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) ->
         The input's shape.
 
     Raises:
-        ArgumentError: there is no such axis, or `p` is not positive.
+        ArgumentError: there is no such axis, or `p` is no number.
 
     Example:
         >>> import dl4all as dl
@@ -273,7 +275,7 @@ def normalize(input: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) ->
     _check_tensors("normalize", input)
     check_float("normalize", input)
     if not p > 0:
-        raise ArgumentError(f"[normalize] p must be positive, got {p}")
+        return input / clamp_min(vector_norm(input, p, dim, keepdim=True), eps)
     if p == 2:
         return input * rsqrt(clamp_min(sum(input * input, dim, keepdim=True), eps * eps))
     magnitude = abs(input)

@@ -25,7 +25,14 @@ def max_pool1d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Array:
-    """:func:`max_pool2d` along the last axis of (N, C, L) or (C, L)."""
+    """:func:`max_pool2d` along the last axis of (N, C, L) or (C, L).
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.nn import functional as F
+        >>> F.max_pool1d(dl.tensor([[[1.0, 3.0, 5.0, 7.0]]]), 2).tolist()
+        [[[3.0, 7.0]]]
+    """
     if return_indices:
         return max_pool1d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
     arguments = _max_pool_arguments(kernel_size, stride, padding, dilation, ceil_mode)
@@ -41,7 +48,15 @@ def max_pool1d_with_indices(
     dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> tuple[Array, Array]:
-    """:func:`max_pool1d` with ``return_indices=True``: also the index of each maximum, as int64."""
+    """:func:`max_pool1d` with ``return_indices=True``: also the index of each maximum, as int64.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.nn import functional as F
+        >>> x, indices = F.max_pool1d_with_indices(dl.rand(2, 4, 12), 2)
+        >>> x.shape, indices.shape
+        ((2, 4, 6), (2, 4, 6))
+    """
     arguments = _max_pool_arguments(kernel_size, stride, padding, dilation, ceil_mode)
     values, indices = max_pool2d_with_indices(_with_rows("max_pool1d", input), *arguments)
     return _without_rows(values), _without_rows(indices)
@@ -56,7 +71,14 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Array:
-    """:func:`avg_pool2d` along the last axis of (N, C, L) or (C, L)."""
+    """:func:`avg_pool2d` along the last axis of (N, C, L) or (C, L).
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.nn import functional as F
+        >>> F.avg_pool1d(dl.tensor([[[1.0, 3.0, 5.0, 7.0]]]), 2).tolist()
+        [[[2.0, 6.0]]]
+    """
     kernel, pad = _pair("avg_pool1d", kernel_size, 1), _pair("avg_pool1d", padding, 0)
     step = kernel if stride in (None, ()) else _pair("avg_pool1d", stride, 1)
     rows = _with_rows("avg_pool1d", input)
@@ -65,14 +87,28 @@ def avg_pool1d(
 
 @export("F")
 def adaptive_avg_pool1d(input: Array, output_size: Sizes) -> Array:
-    """:func:`adaptive_avg_pool2d` along the last axis of (N, C, L) or (C, L)."""
+    """:func:`adaptive_avg_pool2d` along the last axis of (N, C, L) or (C, L).
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.nn import functional as F
+        >>> F.adaptive_avg_pool1d(dl.tensor([[[1.0, 3.0, 5.0, 7.0]]]), 2).tolist()
+        [[[2.0, 6.0]]]
+    """
     rows = _with_rows("adaptive_avg_pool1d", input)
     return _without_rows(adaptive_avg_pool2d(rows, _pair("adaptive_avg_pool1d", output_size, 1)))
 
 
 @export("F")
 def adaptive_max_pool1d(input: Array, output_size: Sizes, return_indices: bool = False) -> Array:
-    """:func:`adaptive_max_pool2d` along the last axis of (N, C, L) or (C, L)."""
+    """:func:`adaptive_max_pool2d` along the last axis of (N, C, L) or (C, L).
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.nn import functional as F
+        >>> F.adaptive_max_pool1d(dl.tensor([[[1.0, 3.0, 5.0, 7.0]]]), 2).tolist()
+        [[[3.0, 7.0]]]
+    """
     if return_indices:
         return adaptive_max_pool1d_with_indices(input, output_size)
     rows = _with_rows("adaptive_max_pool1d", input)
@@ -81,7 +117,15 @@ def adaptive_max_pool1d(input: Array, output_size: Sizes, return_indices: bool =
 
 @export("F")
 def adaptive_max_pool1d_with_indices(input: Array, output_size: Sizes) -> tuple[Array, Array]:
-    """:func:`adaptive_max_pool1d` with ``return_indices=True``: also the index of each maximum, as int64."""
+    """:func:`adaptive_max_pool1d` with ``return_indices=True``: also the index of each maximum, as int64.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.nn import functional as F
+        >>> x, indices = F.adaptive_max_pool1d_with_indices(dl.rand(2, 4, 12), 2)
+        >>> x.shape, indices.shape
+        ((2, 4, 2), (2, 4, 2))
+    """
     rows = _with_rows("adaptive_max_pool1d", input)
     size = _pair("adaptive_max_pool1d", output_size, 1)
     values, indices = adaptive_max_pool2d_with_indices(rows, size)

@@ -63,7 +63,15 @@ def max_pool2d_with_indices(
     dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> tuple[Array, Array]:
-    """:func:`max_pool2d` with ``return_indices=True``."""
+    """:func:`max_pool2d` with ``return_indices=True``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.nn import functional as F
+        >>> x, indices = F.max_pool2d_with_indices(dl.rand(2, 4, 12, 10), 2)
+        >>> x.shape, indices.shape
+        ((2, 4, 6, 5), (2, 4, 6, 5))
+    """
     arguments = (kernel_size, stride, padding, dilation, ceil_mode)
     if len(input.shape) == 3:
         return _sample_pair(max_pool2d_with_indices(reshape(input, 1, *input.shape), *arguments))
@@ -100,7 +108,15 @@ def adaptive_max_pool2d(input: Array, output_size: OutputSizes, return_indices: 
 @export("F")
 @reads("input")
 def adaptive_max_pool2d_with_indices(input: Array, output_size: OutputSizes) -> tuple[Array, Array]:
-    """:func:`adaptive_max_pool2d` with ``return_indices=True``."""
+    """:func:`adaptive_max_pool2d` with ``return_indices=True``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.nn import functional as F
+        >>> x, indices = F.adaptive_max_pool2d_with_indices(dl.rand(2, 4, 12, 10), 2)
+        >>> x.shape, indices.shape
+        ((2, 4, 2, 2), (2, 4, 2, 2))
+    """
     if len(input.shape) == 3:
         return _sample_pair(adaptive_max_pool2d_with_indices(reshape(input, 1, *input.shape), output_size))
     values = max_pool.adaptive_max_pool2d(input, output_size)

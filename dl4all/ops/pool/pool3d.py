@@ -109,7 +109,15 @@ def max_pool3d_with_indices(
     dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> tuple[Array, Array]:
-    """:func:`max_pool3d` with ``return_indices=True``."""
+    """:func:`max_pool3d` with ``return_indices=True``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.nn import functional as F
+        >>> x, indices = F.max_pool3d_with_indices(dl.rand(1, 4, 6, 8, 8), 2)
+        >>> x.shape, indices.shape
+        ((1, 4, 3, 4, 4), (1, 4, 3, 4, 4))
+    """
     of_layers, of_columns = _max_pool_arguments(kernel_size, stride, padding, dilation, ceil_mode)
     x, is_single = _with_batch("max_pool3d", input)
     return _pool_with_indices(max_pool2d, max_pooling, x, is_single, of_layers, of_columns)
@@ -177,7 +185,15 @@ def adaptive_max_pool3d(input: Array, output_size: OutputSizes, return_indices: 
 @export("F")
 @reads("input")
 def adaptive_max_pool3d_with_indices(input: Array, output_size: OutputSizes) -> tuple[Array, Array]:
-    """:func:`adaptive_max_pool3d` with ``return_indices=True``."""
+    """:func:`adaptive_max_pool3d` with ``return_indices=True``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.nn import functional as F
+        >>> x, indices = F.adaptive_max_pool3d_with_indices(dl.rand(1, 4, 6, 8, 8), 2)
+        >>> x.shape, indices.shape
+        ((1, 4, 2, 2, 2), (1, 4, 2, 2, 2))
+    """
     x, is_single = _with_batch("adaptive_max_pool3d", input)
     size = _three_sizes("adaptive_max_pool3d", output_size)
     windows = partial(adaptive, "adaptive_max_pool3d")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Dims, DTypeLike
 from dl4all.ops.elementwise.arithmetic import true_divide
@@ -13,7 +11,7 @@ from dl4all.ops.elementwise.comparison import isnan
 from dl4all.ops.elementwise.logic import logical_not, where
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import expand
-from dl4all.ops.reduce.reduction_kernel import axes_of
+from dl4all.ops.reduce.reduction_kernel import axes_of, checked_dtype
 from dl4all.ops.reduce.repetition import once, repetition
 from dl4all.ops.reduce.sums import mean, sum
 
@@ -49,7 +47,7 @@ def nanmean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTy
     if input.dtype.kind != "f":
         return mean(input, dim, keepdim, dtype=dtype)
     input = once(input, dim)
-    x = input if dtype is None else cast(input, np.dtype(dtype).name)
+    x = input if dtype is None else cast(input, checked_dtype("nanmean", dtype).name)
     count = sum(cast(logical_not(isnan(x)), x.dtype.name), dim, keepdim)
     return true_divide(sum(_nan_to_zero(x), dim, keepdim), count)
 

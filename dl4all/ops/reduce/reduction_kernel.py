@@ -9,6 +9,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.core import launch
+from dl4all.ops.core.default_dtype import MissingDType
 from dl4all.ops.core.launch import ceil_div, pack, shader
 from dl4all.ops.core.op import empty, primitives
 from dl4all.ops.core.strides import axis, merge_axes
@@ -118,6 +119,8 @@ def checked_dtype(op: str, dtype: Any) -> np.dtype[Any]:
     Raises:
         DTypeError: it is not a dtype of tensors.
     """
+    if isinstance(dtype, MissingDType):
+        raise dtype.error(op)
     try:
         result: np.dtype[Any] = np.dtype(dtype)
     except TypeError:

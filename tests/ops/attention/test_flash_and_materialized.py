@@ -168,7 +168,7 @@ def test_tiles_of_all_sizes(
 
 def test_products_need_no_launches_for_row_terms() -> None:
     """Five products, and one kernel between them."""
-    device = dl.Device("null:0", NullBackend(*KINDS["shuffle"]))
+    device = dl.Device.of_backend("null:0", NullBackend(*KINDS["shuffle"]))
     q, k, v, result = (dl.empty(*shape, device=device) for shape in ((2, 7, 4), (2, 8, 4), (2, 8, 4), (84,)))
     before = device.counters.launches
     dl.ops.flash_attention_backward(dl.empty(56, device=device), q, k, v, saved=result)

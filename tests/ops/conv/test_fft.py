@@ -330,7 +330,7 @@ def test_unsupported_problems() -> None:
 @each("case, kind", itertools.product(ON_DEVICES, KINDS))
 def test_launches_on_every_kind_of_device(case: Any, kind: str) -> None:
     backend = NullBackend(*KINDS[kind])
-    null_device = dl.Device("null:0", backend)
+    null_device = dl.Device.of_backend("null:0", backend)
     on_device(case, null_device, *operands(case))
     assert backend.counts["dispatch"] >= 24
     assert null_device.pool.stats.allocated == 0

@@ -65,7 +65,7 @@ def algorithm(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def fresh_device(device: str) -> dl.Device:
     """A device with an empty cache."""
-    return dl.Device(device, dl.device(device)._backend)
+    return dl.Device.of_backend(device, dl.device(device)._backend)
 
 
 def numbers(rng: np.random.Generator, *shape: int) -> NDArray:
@@ -461,7 +461,7 @@ def test_loading_a_state_is_seen(fresh_device: dl.Device) -> None:
 @pytest.mark.vulkan
 def test_filters_that_the_host_may_change_are_not_cached() -> None:
     need("vulkan:0")
-    fresh_device = dl.Device("vulkan:0", dl.device("vulkan:0")._backend)
+    fresh_device = dl.Device.of_backend("vulkan:0", dl.device("vulkan:0")._backend)
     x, w = cached_weight(fresh_device)
     if w.storage.buffer.mapped is None:
         pytest.skip("this device has memory of its own")
@@ -474,7 +474,7 @@ def test_filters_that_the_host_may_change_are_not_cached() -> None:
 def test_cached_filters_make_room(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are freed before memory runs out, and kept again after more uses than at first."""
     monkeypatch.setenv("DL4ALL_ALLOCATOR", "pool")
-    fresh_device = dl.Device(device, dl.device(device)._backend)
+    fresh_device = dl.Device.of_backend(device, dl.device(device)._backend)
     x, w = cached_weight(fresh_device, 64, 64, 3, 3)
     expected = convolved(x, w)
     dl.memory.trim(fresh_device)
@@ -517,7 +517,7 @@ def test_rows_of_filters_are_aligned(
 def test_launches_on_every_kind_of_device(algorithm: str, case: Any, kind: str) -> None:
     images, channels, filters, height, width, padding = case
     backend = NullBackend(*KINDS[kind])
-    null_device = dl.Device("null:0", backend)
+    null_device = dl.Device.of_backend("null:0", backend)
     x, w = (
         dl.zeros(images, channels, height, width, device=null_device),
         dl.zeros(filters, channels, 3, 3, device=null_device),

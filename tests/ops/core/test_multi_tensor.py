@@ -58,7 +58,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 def place() -> dl.Device:
     """With a pool of its own: in how many buffers tensors lie depends on what was there before."""
     need("vulkan:0")
-    return Device("vulkan:0", dl.device("vulkan:0")._backend)
+    return Device.of_backend("vulkan:0", dl.device("vulkan:0")._backend)
 
 
 @pytest.fixture
@@ -418,7 +418,7 @@ def test_groups_and_dtypes(place: dl.Device, launched: Counter[str], monkeypatch
 def test_the_least_limits(launched: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
     need("vulkan:0")
     backend = VulkanBackend(0)
-    place = dl.Device("vulkan:0", backend)
+    place = dl.Device.of_backend("vulkan:0", backend)
     place.info = dataclasses.replace(place.info, limits=Limits())
 
     def run() -> list[dl.Tensor]:

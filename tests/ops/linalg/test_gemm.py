@@ -318,7 +318,7 @@ def test_tiles_of_gpus_without_tuning(sizes: tuple[int, int, int, int], name: st
 def test_tiles_of_llvmpipe_without_tuning(avx512: bool, panel: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "llvmpipe_has_avx512", lambda: avx512)
     lanes = info_of("software", subgroup_size=8, features=frozenset({"subgroup_shuffle"}))
-    device = dl.Device("null:0", NullBackend(lanes, lanes.features))
+    device = dl.Device.of_backend("null:0", NullBackend(lanes, lanes.features))
     key = SPACE.key(GemmProblem(64, 64, 64, 64, panel or 64, 64, panel=panel, panel_step=64 * panel))
     wanted = SPACE.rule(lanes, key)
     assert wanted[0] == module.LLVMPIPE_TILES[avx512, panel or PANEL]
@@ -336,7 +336,7 @@ def test_workgroups_of_gpus_fill_their_subgroups(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["discrete", "software", "other"])
 def test_there_is_a_tile_for_the_least_device(kind: str) -> None:
-    device = dl.Device("null:0", NullBackend(info_of(kind), frozenset()))
+    device = dl.Device.of_backend("null:0", NullBackend(info_of(kind), frozenset()))
     for m, n, k, batch in itertools.product((1, 60, 3000), (1, 60, 3000), (1, 60), (1, 100)):
         key = SPACE.key(GemmProblem(m, n, k, k, n, n, batch=batch))
         tile = TILES[SPACE.usual(device, key)]
@@ -348,5 +348,5 @@ def test_the_best_panel_wastes_few_columns() -> None:
     features = frozenset({"subgroup_shuffle"})
     lanes = info_of("software", subgroup_size=8, features=features)
     for info, panels in ((lanes, [16, 28, 28, 16]), (info_of("discrete"), [PANEL] * 4)):
-        device = dl.Device("null:0", NullBackend(info, frozenset()))
+        device = dl.Device.of_backend("null:0", NullBackend(info, frozenset()))
         assert [best_panel(device, n) for n in (16, 28, 1000, 36 - 4)] == panels

@@ -158,7 +158,7 @@ def test_every_row_of_the_normal_table(device: str, tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
     (tmp_path / "random" / "normal.comp").write_text(source)
     shutil.copy(ROOT / "include" / "philox.glsl", tmp_path / "include")
-    patched = dl.Device(device, registry.open_device(device))
+    patched = dl.Device.of_backend(device, registry.open_device(device))
     module = spirv.load(distributions.NORMAL, tmp_path)
     patched._programs._compiled[distributions.NORMAL, ()] = patched._backend.program(module, ())
     for start in range(0, len(words), 5000):

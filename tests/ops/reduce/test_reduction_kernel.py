@@ -11,7 +11,7 @@ from tests.ops.test_on_null import KINDS
 
 def launches(kind: str, rows: int, columns: int) -> int:
     """Of a bias's gradient, on a device that computes nothing."""
-    device = dl.Device("null:0", NullBackend(*KINDS[kind]))
+    device = dl.Device.of_backend("null:0", NullBackend(*KINDS[kind]))
     x = dl.empty(rows, columns, device=device)
     before = device.counters.launches
     dl.ops.sum_to(x, (columns,))

@@ -69,7 +69,7 @@ def test_the_largest_key_stands_before_what_fills_a_tile(device: str) -> None:
 )
 def test_grids_of_large_operands_fit(shape: tuple[int, int], keep: int) -> None:
     backend = NullBackend()
-    place = dl.Device("null:0", backend)
+    place = dl.Device.of_backend("null:0", backend)
     x = dl.Tensor(place.allocate(4 * shape[0] * shape[1]), shape, dl.float32, place)
     assert row_order(x, keep).shape == (shape[0], keep)
     assert backend.counts["dispatch"] > 1

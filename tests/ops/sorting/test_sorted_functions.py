@@ -250,7 +250,9 @@ def test_software_drivers_leave_long_rows_to_the_host(monkeypatch: pytest.Monkey
 def test_what_a_device_cannot_bind_is_sorted_on_the_host() -> None:
     """Pairs of key and index have 8 bytes."""
     limits = dataclasses.replace(describe().limits, storage_buffer_range=2**15)
-    place = dl.Device("null:0", NullBackend(dataclasses.replace(describe(), limits=limits), frozenset()))
+    place = dl.Device.of_backend(
+        "null:0", NullBackend(dataclasses.replace(describe(), limits=limits), frozenset())
+    )
     x = dl.Tensor(place.allocate(4 * 5003), (5003,), dl.float32, place)
     fallback.reset()
     with fallback.policy("silent"):

@@ -1,0 +1,103 @@
+"""Run a script with PyTorch and with dl4all, each in a process and a working copy of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.scripts.cases import Case
+from benchmarks.scripts.repositories import other_changes, python_files, replace_imports
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+LIMIT = 900
+"""Seconds for one run."""
+TORCH, SAME, NUDGED, DL4ALL = ("torch", "own"), ("torch", "dl4all"), ("torch", "nudged"), ("dl4all", "own")
+
+
+class Run(NamedTuple):
+    """What one run of a script has written down."""
+
+    end: str
+    losses: list[float]
+    seconds: list[float]
+    items: list[float]
+    total: float
+    output: str
+
+
+def prepared(case: Case, framework: str, work: Path, mirror: Path | None) -> Path:
+    """A fresh working copy of a case's repository with its data; the imports name the framework."""
+    original = work / "original" / case.repository.name.replace("/", "+")
+    original.parent.mkdir(parents=True, exist_ok=True)
+    python_files(case.repository, original, mirror)
+    copy = work / framework / case.name.replace(": ", "-").replace(" ", "_")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(original, copy)
+    if framework == "dl4all":
+        replace_imports(copy)
+    if case.files is not None:
+        case.files(_working_directory(case, copy))
+    return copy
+
+
+def changed_lines(case: Case, work: Path) -> int:
+    """How many lines of the copy that runs with dl4all differ, imports of ``torch`` not counted."""
+    original = work / "original" / case.repository.name.replace("/", "+")
+    return other_changes(original, work / "dl4all" / case.name.replace(": ", "-").replace(" ", "_"))
+
+
+def run(case: Case, kind: tuple[str, str], work: Path, mirror: Path | None, device: str = "cpu") -> Run:
+    """Run a case from its beginning.
+
+    Args:
+        case: the script.
+        kind: the framework, and where its random numbers come from; such as :data:`DL4ALL`.
+        work: the folder of the working copies.
+        mirror: where bare repositories lie.
+        device: of dl4all.
+    """
+    framework, numbers = kind
+    copy = prepared(case, framework, work, mirror)
+    directory = _working_directory(case, copy)
+    scripts = [script for script in (case.before, case.script) if script is not None]
+    report = directory / "report.json"
+    output = ""
+    for script in scripts:
+        command = (sys.executable, str(HERE / "child.py"), framework, numbers, str(case.steps), str(report),
+                   str(copy / script), *(case.arguments if script == case.script else ()))  # fmt: skip
+        try:
+            done = subprocess.run(
+                command, cwd=directory, env=_environment(framework, copy, case, device), timeout=LIMIT, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, errors="replace",
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return Run(f"more than {LIMIT} s", [], [], [], 0.0, output)
+        output += done.stdout
+    if not report.exists():
+        return Run("no report", [], [], [], 0.0, output)
+    return Run(**json.loads(report.read_text()), output=output)
+
+
+def _working_directory(case: Case, copy: Path) -> Path:
+    return (copy / case.script).parent if case.folder is None else copy / case.folder
+
+
+def _environment(framework: str, copy: Path, case: Case, device: str) -> dict[str, str]:
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {
+        **os.environ, **threads,
+        "PYTHONPATH": os.pathsep.join((str(HERE / "stand_ins"), str(ROOT), str(copy))),
+        "PATH": os.pathsep.join((str(HERE / "stand_ins" / "bin"), os.environ.get("PATH", os.defpath))),
+        "DL4ALL_DEVICE": device if framework == "dl4all" else "cpu",
+        "SCRIPT_FRAMEWORK": framework,
+        "SCRIPT_PICTURES": str(case.pictures),
+        "MPLBACKEND": "agg",
+        # A script of 2019 loads an array, which PyTorch's torch.load refuses since 2.6.
+        "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
+    }  # fmt: skip

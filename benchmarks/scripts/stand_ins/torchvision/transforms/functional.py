@@ -1,0 +1,1 @@
+"""Functions that scripts import and do not call."""

@@ -1,0 +1,187 @@
+"""PyTorch's random functions, made to give the numbers that dl4all's generator gives.
+
+dl4all computes random numbers by a counter, the same ones on every device and in NumPy. A script that runs with
+dl4all draws them as it is; with these functions in place of PyTorch's own, it draws the same ones there, in
+weights, dropout, noise, samples and the order of the data. Differences that are left are then those of the
+arithmetic, and of any call that draws other numbers than PyTorch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+import dl4all as dl
+
+GENERATORS: dict[int, tuple[torch.Generator, dl.Generator]] = {}
+"""Ours for each of PyTorch's, by its id; PyTorch's is kept so that no other one gets the id."""
+
+
+def draw_from_dl4all(nudged: bool = False) -> None:
+    """Replace PyTorch's random functions, for this process.
+
+    Args:
+        nudged: whether random floats are moved up by one unit in the last place. Two such runs of PyTorch show
+            what rounding alone makes of the losses.
+    """
+    fills = _Fills(nudged)
+    for name in ("uniform_", "normal_", "bernoulli_", "exponential_"):
+        if hasattr(dl.Tensor, name):
+            setattr(torch.Tensor, name, fills.method(name))
+    torch.nn.init.trunc_normal_ = fills.function(dl.nn.init.trunc_normal_)
+    torch.nn.init.orthogonal_ = fills.function(dl.nn.init.orthogonal_)
+    replacements: dict[str, Callable[..., Any]] = {
+        "manual_seed": _manual_seed,
+        "rand": _factory("uniform_"),
+        "randn": _factory("normal_"),
+        "rand_like": _like("uniform_"),
+        "randn_like": _like("normal_"),
+        "normal": _normal,
+        "randint": _randint,
+        "randperm": _randperm,
+        "bernoulli": _bernoulli,
+        "multinomial": _multinomial,
+    }
+    for name, function in replacements.items():
+        setattr(torch, name, function)
+    torch.Tensor.bernoulli = _bernoulli  # type: ignore[method-assign]
+    torch.Tensor.multinomial = _multinomial  # type: ignore[method-assign]
+    for name in ("dropout", "dropout1d", "dropout2d", "dropout3d"):
+        setattr(torch.nn.functional, name, _dropout(name))
+    torch.utils.data.RandomSampler.__iter__ = _random_order  # type: ignore[method-assign]
+
+
+class _Fills:
+    """Fills of PyTorch's tensors with dl4all's numbers."""
+
+    def __init__(self, nudged: bool) -> None:
+        self.nudged = nudged
+
+    def method(self, name: str) -> Callable[..., torch.Tensor]:
+        """A method of ``torch.Tensor`` that does what the method of ``dl4all.Tensor`` does."""
+
+        def fill(tensor: torch.Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> torch.Tensor:
+            numbers = _empty(tensor)
+            getattr(numbers, name)(*map(_ours, args), generator=_generator(generator), **kwargs)
+            return self._filled(tensor, numbers)
+
+        return fill
+
+    def function(self, function: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+        """A function of ``torch.nn.init`` that does what the one of ``dl4all.nn.init`` does."""
+
+        def fill(tensor: torch.Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> torch.Tensor:
+            return self._filled(tensor, function(_empty(tensor), *args, **kwargs, generator=_generator(generator)))
+
+        return fill
+
+    def _filled(self, tensor: torch.Tensor, numbers: dl.Tensor) -> torch.Tensor:
+        values = numbers.numpy()
+        if self.nudged:
+            values = np.nextafter(values, np.asarray(np.inf, values.dtype))
+        with torch.no_grad():
+            return tensor.copy_(torch.from_numpy(values))
+
+
+def _empty(tensor: torch.Tensor) -> dl.Tensor:
+    return dl.zeros(*tensor.shape, dtype=str(tensor.dtype).removeprefix("torch."), device="cpu")
+
+
+def _ours(value: Any) -> Any:
+    return dl.from_numpy(value.detach().numpy().copy()) if isinstance(value, torch.Tensor) else value
+
+
+def _generator(generator: torch.Generator | None) -> dl.Generator | None:
+    """dl4all's generator with the seed of one of PyTorch's."""
+    if generator is None:
+        return None
+    if id(generator) not in GENERATORS:
+        GENERATORS[id(generator)] = generator, dl.Generator(generator.initial_seed() % 2**64)
+    return GENERATORS[id(generator)][1]
+
+
+def _manual_seed(seed: int) -> torch.Generator:
+    dl.manual_seed(seed)
+    return torch.default_generator
+
+
+def _factory(fill: str) -> Callable[..., torch.Tensor]:
+    def factory(*size: Any, generator: Any = None, requires_grad: bool = False, **kwargs: Any) -> torch.Tensor:
+        tensor = torch.empty(*size, **kwargs)
+        return getattr(tensor, fill)(generator=generator).requires_grad_(requires_grad)  # type: ignore[no-any-return]
+
+    return factory
+
+
+def _like(fill: str) -> Callable[..., torch.Tensor]:
+    def like(input: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        requires_grad = kwargs.pop("requires_grad", False)
+        tensor = torch.empty_like(input, **kwargs)
+        return getattr(tensor.detach(), fill)().requires_grad_(requires_grad)  # type: ignore[no-any-return]
+
+    return like
+
+
+def _normal(
+    mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any = None, **kwargs: Any
+) -> torch.Tensor:
+    if size is not None:
+        return torch.empty(size, **kwargs).normal_(mean, std, generator=generator)
+    shape = torch.broadcast_shapes(*(value.shape for value in (mean, std) if isinstance(value, torch.Tensor)))
+    dtype = mean.dtype if isinstance(mean, torch.Tensor) else std.dtype
+    return torch.empty(shape, dtype=dtype).normal_(generator=generator) * std + mean
+
+
+def _randint(*args: Any, generator: Any = None, dtype: Any = None, **kwargs: Any) -> torch.Tensor:
+    kwargs = {name: kwargs[name] for name in ("low", "high", "size") if name in kwargs}
+    limits = [value for value in args if isinstance(value, int)]
+    size = kwargs.pop("size", None) or next(value for value in args if not isinstance(value, int))
+    low = kwargs.get("low", limits[0] if len(limits) == 2 else 0)
+    high = kwargs.get("high", limits[-1] if limits else None)
+    numbers = dl.randint(low, high, tuple(size), generator=_generator(generator), device="cpu")
+    return torch.from_numpy(numbers.numpy()).to(dtype or torch.int64)
+
+
+def _randperm(n: int, *, generator: Any = None, dtype: Any = None, **kwargs: Any) -> torch.Tensor:
+    order = dl.randperm(n, generator=_generator(generator), device="cpu")
+    return torch.from_numpy(order.numpy()).to(dtype or torch.int64)
+
+
+def _bernoulli(input: torch.Tensor, p: float | None = None, *, generator: Any = None) -> torch.Tensor:
+    return torch.empty_like(input).detach().bernoulli_(input if p is None else p, generator=generator)
+
+
+def _multinomial(
+    input: torch.Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
+) -> torch.Tensor:
+    indices = dl.multinomial(_ours(input), num_samples, replacement, generator=_generator(generator))
+    return torch.from_numpy(indices.numpy())
+
+
+def _dropout(name: str) -> Callable[..., torch.Tensor]:
+    def dropout(
+        input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> torch.Tensor:
+        if not training or p == 0:
+            return input
+        kept = getattr(dl.nn.functional, name)(_empty(input) + 1, p, True)
+        scale = torch.from_numpy(kept.numpy())
+        return input.mul_(scale) if inplace else input * scale
+
+    return dropout
+
+
+def _random_order(sampler: torch.utils.data.RandomSampler) -> Iterator[int]:
+    """The order that dl4all's sampler of the same arguments gives."""
+    ours = dl.utils.data.RandomSampler(
+        range(len(sampler.data_source)),
+        replacement=sampler.replacement,
+        num_samples=sampler._num_samples,
+        generator=_generator(sampler.generator),
+    )
+    return iter(ours)
+
+

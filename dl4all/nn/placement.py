@@ -1,0 +1,134 @@
+"""Methods of modules that move them to devices and convert them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dl4all.errors import DTypeError, ModuleError
+from dl4all.nn import state
+from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
+from dl4all.scheduler.device import Device
+from dl4all.tensor.arguments import DeviceLike, device_and_dtype
+from dl4all.tensor.creation import empty
+from dl4all.tensor.tensor import Tensor
+
+M = TypeVar("M", bound="Placement")
+
+
+class Placement:
+    """What moves and converts a module; a part of :class:`dl4all.nn.Module`."""
+
+    def _state(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        raise NotImplementedError
+
+    def _own_state(self, prefix: str, persistent: bool = False) -> Iterator[tuple[str, Tensor]]:
+        raise NotImplementedError
+
+    def to(
+        self: M,
+        *targets: DeviceLike | DTypeLike | TensorBase,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
+        non_blocking: bool = False,
+        memory_format: Any = None,
+    ) -> M:
+        """Move the module to a device, or convert its floats to a dtype, in place; returns the module.
+
+        Args:
+            targets: a device, a dtype, both, or a tensor whose device and dtype are taken; a third argument
+                is `non_blocking`.
+            device, dtype: the same by name.
+            non_blocking, memory_format: are taken for PyTorch's sake and change nothing.
+
+        Raises:
+            UnknownDeviceError, BackendMissingError, OutOfMemoryError
+            DTypeError: the dtype is not a float dtype.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.nn.Linear(3, 2).to("cpu", "float64").weight.dtype
+            dtype('float64')
+        """
+        named = tuple(part for part in targets if part is not None and not isinstance(part, bool))
+        target, float_dtype = device_and_dtype(named, device, dtype)
+        if float_dtype is not None and float_dtype.kind != "f":
+            raise DTypeError(
+                f"[to] networks are made of floats, got {float_dtype}; convert its inputs instead"
+            )
+        changes: dict[int, tuple[Tensor, Device, np.dtype[Any]]] = {}  # a tensor may have several names
+        for _, tensor in self._state():
+            new_device = target or tensor.device
+            is_float = tensor.dtype.kind == "f"
+            new_dtype = float_dtype if float_dtype is not None and is_float else tensor.dtype
+            if tensor.device is not new_device or tensor.dtype != new_dtype:
+                changes[id(tensor)] = tensor, new_device, new_dtype
+        if target is not None:
+            moving = (change for change in changes.values() if change[0].device is not target)
+            target.make_room(tensor.numel() * new_dtype.itemsize for tensor, _, new_dtype in moving)
+        for tensor, new_device, new_dtype in changes.values():
+            grad = tensor.grad
+            with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
+                state.replace(tensor, tensor.detach().numpy().astype(new_dtype, copy=False), new_device)
+            if grad is not None:
+                tensor.grad = grad.to(new_device, new_dtype)
+        return self
+
+    def to_empty(self: M, *, device: DeviceLike | None, recurse: bool = True) -> M:
+        """Move the module to a device without its values, which are undefined afterwards.
+
+        Args:
+            device: where to; None for where each tensor is.
+            recurse: whether modules below this one move, too.
+        """
+        for _, tensor in self._state() if recurse else self._own_state(""):
+            made = empty(tensor.shape, dtype=tensor.dtype, device=device or tensor.device)
+            tensor.storage, tensor.device = made.storage, made.device
+            tensor.strides, tensor.offset = made.strides, 0
+        return self
+
+    def type(self: M, dst_type: DTypeLike) -> M:
+        """Convert the floats to a dtype, as :meth:`to` does."""
+        return self.to(dtype=dst_type)
+
+    def cuda(self: M, device: int | str | None = None) -> M:
+        """Ask for CUDA, which there is not: the error names what to use.
+
+        Raises:
+            UnknownDeviceError
+        """
+        return self.to("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
+
+    def share_memory(self: M) -> M:
+        """Ask for memory that processes share, which there is not.
+
+        Raises:
+            ModuleError: always; it says what to use.
+        """
+        raise ModuleError(
+            f"[{type(self).__name__}] tensors cannot be shared by processes; train on several devices with "
+            "dl.multi_device, in one process"
+        )
+
+    def _place(self, device: DeviceLike | None, dtype: DTypeLike) -> None:
+        """Move a layer that has been made on the CPU to where its arguments say."""
+        if device is not None or dtype is not None:
+            self.to(device=device, dtype=dtype)
+
+    def cpu(self: M) -> M:
+        """Move to the CPU."""
+        return self.to("cpu")
+
+    def float(self: M) -> M:
+        """Convert to float32."""
+        return self.to("float32")
+
+    def half(self: M) -> M:
+        """Convert to float16."""
+        return self.to("float16")
+
+    def double(self: M) -> M:
+        """Convert to float64."""
+        return self.to("float64")

@@ -1,0 +1,95 @@
+"""Hooks of optimizers: functions of the user that run before or after a step, saving or loading."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+Hooks = dict[int, Callable[..., Any]]
+_keys = itertools.count()
+
+KINDS = (
+    "step_pre", "step_post",
+    "state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post",
+)  # fmt: skip
+EVERY_STEP: dict[str, Hooks] = {"step_pre": {}, "step_post": {}}
+"""The hooks of all optimizers' steps."""
+
+
+class RemovableHandle:
+    """Removes a hook.
+
+    As a context manager it removes the hook at the end of the ``with`` block.
+    """
+
+    def __init__(self, hooks: Hooks, key: int) -> None:
+        self._hooks, self.id = hooks, key
+
+    def remove(self) -> None:
+        """Remove the hook; it may have been removed before."""
+        self._hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.remove()
+
+
+def add_hook(hooks: Hooks, hook: Callable[..., Any], *, first: bool = False) -> RemovableHandle:
+    """Add a hook behind the others, or in front of them."""
+    key = next(_keys)
+    others = dict(hooks)
+    if first:
+        hooks.clear()
+    hooks[key] = hook
+    if first:
+        hooks.update(others)
+    return RemovableHandle(hooks, key)
+
+
+def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(optimizer, args, kwargs)`` before each step of every optimizer.
+
+    Args:
+        hook: may return other ``(args, kwargs)`` for the step.
+    """
+    return add_hook(EVERY_STEP["step_pre"], hook)
+
+
+def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(optimizer, args, kwargs)`` after each step of every optimizer."""
+    return add_hook(EVERY_STEP["step_post"], hook)
+
+
+def hooked_step(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A method ``step`` that calls the hooks of its optimizer.
+
+    A step within a step, as where a subclass calls its parent's, is a part of it and calls none.
+    """
+
+    @functools.wraps(step)
+    def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        own = self.__dict__.get("_hooks")
+        if own is None or self.__dict__.get("_steps"):
+            return step(self, *args, **kwargs)
+        before = (*EVERY_STEP["step_pre"].values(), *own["step_pre"].values())
+        after = (*own["step_post"].values(), *EVERY_STEP["step_post"].values())
+        if not before and not after:
+            return step(self, *args, **kwargs)
+        self._begin_hooked_step()
+        try:
+            for hook in before:
+                changed = hook(self, args, kwargs)
+                if changed is not None:
+                    args, kwargs = changed
+            result = step(self, *args, **kwargs)
+        finally:
+            self._steps = False
+        for hook in after:
+            hook(self, args, kwargs)
+        return result
+
+    return hooked

@@ -1,0 +1,217 @@
+"""Conversions of dtype, uses of a tensor as a Python number, and what NumPy asks of tensors."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NoReturn, TypeVar, overload
+
+from dl4all.errors import BackendMissingError, DTypeError
+from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
+from dl4all.tensor import numpy_protocols
+from dl4all.tensor.arguments import NamedDType
+
+T = TypeVar("T", bound="Conversions")
+
+
+class Conversions(TensorBase):
+    """``index``, ``format``, NumPy's functions, and the dtypes by their names in PyTorch."""
+
+    __slots__ = ()
+
+    __array_function__ = numpy_protocols.array_function
+    __array_ufunc__ = numpy_protocols.array_ufunc
+
+    def __bool__(self: Any) -> bool:
+        """The one element as a bool; waits for the device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> bool(dl.tensor([2.0]))
+            True
+        """
+        return bool(self.item())
+
+    def __float__(self: Any) -> float:
+        """The one element as a float; waits for the device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> float(dl.tensor([2]))
+            2.0
+        """
+        return float(self.item())
+
+    def __int__(self: Any) -> int:
+        """The one element as an int; waits for the device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> int(dl.tensor([2.5]))
+            2
+        """
+        return int(self.item())
+
+    def __complex__(self: Any) -> complex:
+        return complex(self.item())
+
+    def __index__(self: Any) -> int:
+        """The only element, as ``range``, lists and sizes take it.
+
+        Raises:
+            DTypeError: it is no integer, or not the only one.
+        """
+        if self.dtype.kind not in "biu" or self.numel() != 1:
+            raise DTypeError(
+                "[index] only a tensor with a single integer stands for an int, "
+                f"got shape {self.shape} and {self.dtype}; use int(tensor)"
+            )
+        return operator.index(self.item())
+
+    def __format__(self: Any, format_spec: str) -> str:
+        """The only element of a tensor without axes as a number: ``f"{loss:.4f}"``."""
+        if not self.shape and type(self) is type(self).result_class:
+            return format(self.item(), format_spec)
+        return object.__format__(self, format_spec)
+
+    def cuda(self, device: object = None, non_blocking: bool = False) -> NoReturn:
+        """An error: there is no CUDA here.
+
+        Raises:
+            BackendMissingError
+        """
+        raise BackendMissingError(
+            '[cuda] dl4all has no CUDA devices: use .to("auto") or .to(dl.device("gpu")), and '
+            "dl.accelerator.is_available() in place of dl.cuda.is_available()"
+        )
+
+    # Dtypes: last, because they hide the names of Python's types in annotations
+
+    @overload
+    def type(self, dtype: None = None, non_blocking: bool = False) -> str: ...
+
+    @overload
+    def type(self: T, dtype: NamedDType, non_blocking: bool = False) -> T: ...
+
+    def type(self: Any, dtype: DTypeLike = None, non_blocking: bool = False) -> Any:
+        """The elements as another dtype, which may be a class such as ``dl.FloatTensor``; without one, the
+        name of the tensor's own.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1]).type(dl.float32).dtype
+            dtype('float32')
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1]).type(dl.float32).dtype
+            dtype('float32')
+        """
+        return self.dtype.name if dtype is None else self.to(dtype=dtype)
+
+    def type_as(self: T, other: TensorBase) -> T:
+        """The elements as the dtype of another tensor, on its device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1]).type_as(dl.tensor([1.0])).dtype
+            dtype('float32')
+        """
+        return self._as(other)
+
+    def double(self: T) -> T:
+        """The elements as float64.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1], device="cpu").double().dtype
+            dtype('float64')
+        """
+        return self._as("float64")
+
+    def half(self: T) -> T:
+        """The elements as float16.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1]).half().dtype
+            dtype('float16')
+        """
+        return self._as("float16")
+
+    def long(self: T) -> T:
+        """The elements as int64.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.5]).long().tolist()
+            [1]
+        """
+        return self._as("int64")
+
+    def short(self: T) -> T:
+        """The elements as int16.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.5]).short().dtype
+            dtype('int16')
+        """
+        return self._as("int16")
+
+    def char(self: T) -> T:
+        """The elements as int8.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.5]).char().dtype
+            dtype('int8')
+        """
+        return self._as("int8")
+
+    def byte(self: T) -> T:
+        """The elements as uint8.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.5]).byte().dtype
+            dtype('uint8')
+        """
+        return self._as("uint8")
+
+    def float(self: T) -> T:
+        """The elements as float32.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1]).float().dtype
+            dtype('float32')
+        """
+        return self._as("float32")
+
+    def int(self: T) -> T:
+        """The elements as int32.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.5]).int().tolist()
+            [1]
+        """
+        return self._as("int32")
+
+    def bool(self: T) -> T:
+        """The elements as bool.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([0, 2]).bool().tolist()
+            [False, True]
+        """
+        return self._as("bool")
+
+    def _as(self: T, target: Any) -> T:
+        converted: T = _to(self, target)
+        return converted
+
+
+def _to(tensor: Any, target: Any) -> Any:
+    return tensor.to(target)

@@ -1,0 +1,100 @@
+"""Classes of tensors as old scripts name them: ``Tensor(2, 3)``, ``FloatTensor([1.0])``, ``LongTensor``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dl4all.errors import ArgumentError, BackendMissingError
+from dl4all.scheduler.device import Device
+from dl4all.tensor.arguments import ArrayLike, DeviceLike
+from dl4all.tensor.creation import empty, tensor
+from dl4all.tensor.dtypes import get_default_dtype
+from dl4all.tensor.tensor import Tensor
+
+__all__ = [
+    "BoolTensor",
+    "ByteTensor",
+    "CharTensor",
+    "DoubleTensor",
+    "FloatTensor",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
+    "ShortTensor",
+]
+
+FOUR_SIZES = 4
+
+
+def sizes_or_data(arguments: tuple[Any, ...], dtype: Any = None) -> Tensor:
+    """The tensor that a call of a class asks for: with these sizes, or with these elements.
+
+    Args:
+        arguments: up to four ints and a device, with None for what was not given; or nested lists of numbers,
+            an array or a tensor, alone.
+        dtype: the default dtype, if it is None.
+
+    Raises:
+        ArgumentError: there are more sizes, or both sizes and data.
+    """
+    given = [argument for argument in arguments if argument is not None]
+    device: DeviceLike = "auto"
+    if given and isinstance(given[-1], (str, Device)):
+        device = given.pop()
+    wanted = get_default_dtype() if dtype is None else dtype
+    if len(given) == 1 and not isinstance(given[0], (int, np.integer)):
+        return tensor(given[0], wanted, given[0].device if isinstance(given[0], Tensor) else device)
+    if len(given) > FOUR_SIZES:
+        raise ArgumentError("[Tensor] a call of the class takes four sizes; use dl.empty(...) for more")
+    return empty(tuple(given) if given else (0,), dtype=wanted, device=device)
+
+
+class TensorType:
+    """A class of tensors of one dtype, for calls and for ``isinstance``; results are plain tensors."""
+
+    def __init__(self, name: str, dtype: str) -> None:
+        self.__name__ = name
+        self.dtype = np.dtype(dtype)
+        self.__doc__ = f"""Tensors of {dtype}: with sizes, undefined contents; with data, a copy.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.{name}([1, 0]).dtype.name, dl.{name}(2, 3).shape
+        ({dtype!r}, (2, 3))
+        >>> isinstance(dl.zeros(2, dtype={dtype!r}), dl.{name})
+        True
+    """
+
+    def __repr__(self) -> str:
+        return f"dl4all.{self.__name__}"
+
+    def __call__(self, *sizes_or_array: ArrayLike, device: DeviceLike | None = None) -> Tensor:
+        return sizes_or_data((*sizes_or_array, device), self.dtype)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, Tensor) and instance.dtype == self.dtype
+
+
+FloatTensor = TensorType("FloatTensor", "float32")
+DoubleTensor = TensorType("DoubleTensor", "float64")
+HalfTensor = TensorType("HalfTensor", "float16")
+LongTensor = TensorType("LongTensor", "int64")
+IntTensor = TensorType("IntTensor", "int32")
+ShortTensor = TensorType("ShortTensor", "int16")
+CharTensor = TensorType("CharTensor", "int8")
+ByteTensor = TensorType("ByteTensor", "uint8")
+BoolTensor = TensorType("BoolTensor", "bool")
+
+
+class CudaTensorType(TensorType):
+    """A class of tensors on CUDA devices, of which there are none."""
+
+    def __call__(self, *sizes_or_array: ArrayLike, device: DeviceLike | None = None) -> Tensor:
+        raise BackendMissingError(
+            f"[{self.__name__}] dl4all has no CUDA devices; use dl.tensor(data, device=dl.device('gpu'))"
+        )
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return False

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Builds the site of the documentation in build/site/html, from docs/ and the docstrings, and checks it: a warning of
+# Sphinx is an error, and so is a link that leads nowhere. Read it in a browser, from the folder; no server is needed.
+#
+#   bash tools/docs.sh
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+PY=$ROOT/.venv/bin/python
+SITE=$ROOT/build/site
+
+cd "$ROOT"
+"$PY" -c 'import sphinx' 2>/dev/null || bash tools/setup.sh --extras test
+export PYTHONPATH=$ROOT  # this checkout, not another one that is installed
+"$PY" -m tools.docs_site.source "$SITE/source"
+"$PY" -m sphinx -q -W --keep-going -b html -d "$SITE/doctrees" -c tools/docs_site "$SITE/source" "$SITE/html"
+"$PY" -m tools.docs_site.links "$SITE/html"
+echo "The site: $SITE/html/index.html"

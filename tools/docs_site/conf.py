@@ -1,0 +1,35 @@
+"""Sphinx's settings. Nothing on the site comes from elsewhere: it can be read from a folder, offline."""
+
+from __future__ import annotations
+
+import dl4all
+
+project = "dl4all"
+author = copyright = "The dl4all authors"
+version = release = dl4all.__version__
+
+extensions = ["myst_parser", "sphinx_copybutton"]
+root_doc = "index"
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+primary_domain = "py"
+default_role = "code"
+maximum_signature_line_length = 90
+python_display_short_literal_types = True
+toc_object_entries_show_parents = "hide"
+nitpicky = False
+
+myst_heading_anchors = 4  # links to headings, as on code hosts
+myst_enable_extensions = ["fieldlist"]
+
+html_theme = "furo"
+html_title = f"dl4all {release}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#0b6e99", "color-brand-content": "#0b6e99"},
+    "dark_css_variables": {"color-brand-primary": "#5cc8f5", "color-brand-content": "#5cc8f5"},
+}
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True

@@ -1,0 +1,95 @@
+"""What is written about a public name, where ever that is: in a docstring, below a constant, in NumPy."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import itertools
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from tools.docs_site.names import Name
+
+
+def documentation(name: Name) -> str:
+    """A docstring, the text below a constant, or for a dtype what NumPy knows of it."""
+    if isinstance(name.thing, np.dtype):
+        return dtype_text(name)
+    if (
+        callable(name.thing)
+        or inspect.isdatadescriptor(name.thing)
+        or isinstance(name.thing, functools.cached_property)
+    ):
+        return inspect.getdoc(name.thing) or ""
+    return constant_text(name)
+
+
+def dtype_text(name: Name) -> str:
+    dtype = name.thing
+    if dtype.kind == "f":
+        information = np.finfo(dtype)
+        span = f"to {information.max:.4g}, with {information.precision} decimal digits"
+    elif dtype.kind in "iu":
+        whole = np.iinfo(dtype)
+        span = f"from {whole.min} to {whole.max}"
+    else:
+        span = "``True`` and ``False``" if dtype.kind == "b" else "pairs of floats"
+    return (
+        f"The dtype ``{dtype}``, {span}; {dtype.itemsize} byte{'s' * (dtype.itemsize > 1)} an element.\n\n"
+        "Example:\n    >>> import dl4all as dl\n"
+        f"    >>> dl.zeros(2, dtype=dl.{name.name}).dtype\n    {dtype!r}"
+    )
+
+
+def constant_text(name: Name) -> str:
+    """The string below the assignment, in the module that has the constant or in the one it comes from."""
+    space = sys.modules.get(name.space)
+    if space is None:  # an attribute of a class
+        return ""
+    sources = [space, *(m for key, m in sorted(sys.modules.items()) if key.startswith(name.space + "."))]
+    for module in sources:
+        if getattr(module, name.name, None) is name.thing and getattr(module, "__file__", None):
+            found = strings_below(Path(str(module.__file__))).get(name.name)
+            if found:
+                return found
+    return ""
+
+
+@functools.cache
+def strings_below(path: Path) -> dict[str, str]:
+    body = ast.parse(path.read_text("utf-8")).body
+    found = {}
+    for statement, text in itertools.pairwise(body):
+        targets = (
+            statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        )
+        if (
+            isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+            and isinstance(text.value.value, str)
+        ):
+            found |= {
+                target.id: inspect.cleandoc(text.value.value)
+                for target in targets
+                if isinstance(target, ast.Name)
+            }
+    return found
+
+
+ABOUT = re.compile(r":(?:func|class):`~?([\w.]+)`")
+"""The function that an in-place variant is a variant of."""
+
+
+def has_example(name: Name) -> bool:
+    """Whether the text has an example, or begins with the name of a function that has: ``abs_`` with ``abs``."""
+    text = documentation(name)
+    if ">>>" in text:
+        return True
+    about = ABOUT.match(text)
+    spaces = [sys.modules["dl4all"], sys.modules["dl4all.nn.functional"]]
+    functions = [getattr(space, about[1].rpartition(".")[2], None) for space in spaces] if about else []
+    return any(">>>" in (inspect.getdoc(function) or "") for function in functions if function is not None)
