@@ -86,7 +86,7 @@ def test_operands_keep_their_layout_and_names() -> None:
 def test_indices_of_equal_elements_may_differ() -> None:
     x = torch.tensor([[3, 1, 3], [2, 2, 0]])
     values = torch.tensor([[3, 3, 1], [2, 2, 0]])
-    operands = (x, (-1, True), {})
+    operands: Any = (x, (-1, True), {})
     first, second, wrong = (
         ties.named_elements("sort", operands, [values, torch.tensor(indices)])
         for indices in ([[0, 2, 1], [0, 1, 2]], [[2, 0, 1], [1, 0, 2]], [[0, 0, 1], [0, 1, 2]])
