@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 import dl4all as dl
+from dl4all.tensor.sparse import SparseTensor
 from tools.torch_databases.samples import changed, is_plain
 
 
@@ -31,6 +32,8 @@ def to_torch(value: Any) -> Any:
     """The same nest of PyTorch's tensors, with numbers where PyTorch has numbers."""
     if isinstance(value, dl.Tensor):
         return torch.from_numpy(np.array(value.detach().cpu().numpy()))
+    if isinstance(value, SparseTensor):
+        return to_torch(value.to_dense()).to_sparse()
     if isinstance(value, np.dtype):
         return getattr(torch, value.name)
     if isinstance(value, dict):

@@ -32,6 +32,8 @@ def window(input: Array, dimension: int, size: int, step: int) -> Array:
         >>> dl.tensor([1.0, 2.0, 3.0, 4.0]).unfold(0, 2, 1).tolist()
         [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
     """
+    if not input.shape:
+        return reshape(window(reshape(input, 1), dimension, size, step), size)
     axis = strides.axis("unfold", dimension, len(input.shape))
     integer("unfold", "size", size), integer("unfold", "step", step)
     shape, steps = input.shape, input.strides
