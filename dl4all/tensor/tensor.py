@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dl4all import autograd, ops
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from dl4all.missing_names import refuse
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.limits import host_memory
@@ -61,6 +62,12 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         TensorBase.__init__(
             self, made.storage, made.shape, made.dtype, made.device, made.strides, made.offset
         )
+
+    if not TYPE_CHECKING:  # which would take every name
+
+        def __getattr__(self, name):
+            """For names that are not there: those of PyTorch's answer why."""
+            refuse("torch.Tensor", name)
 
     def where(self, condition: Tensor, other: Tensor | Scalar) -> Tensor:
         """The elements where `condition` is true, and the elements of `other` elsewhere."""
@@ -194,6 +201,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         dtype: DTypeLike = None,
         non_blocking: bool = False,
         copy: bool = False,
+        memory_format: object = None,
     ) -> Tensor:
         """The tensor on another device, with another dtype, or both; the tensor itself if nothing changes.
 
@@ -204,6 +212,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
                 waits for them, and gets the error if they cannot come. The tensor itself may be changed at
                 once. While a profile is active, copies are waited for.
             copy: return a new tensor even if nothing changes.
+            memory_format: without effect: elements lie in row-major order.
 
         Example:
             >>> import dl4all as dl

@@ -128,8 +128,11 @@ class TensorBase:
         """The number of elements."""
         return math.prod(self.shape)
 
-    def is_contiguous(self) -> bool:
-        """Whether elements lie in row-major order without gaps; strides of axes of size 1 do not matter."""
+    def is_contiguous(self, memory_format: object = None) -> bool:
+        """Whether elements lie in row-major order without gaps; strides of axes of size 1 do not matter.
+
+        `memory_format` is without effect: there is no other order.
+        """
         expected = contiguous_strides(self.shape)
         if self.strides == expected:
             return True

@@ -24,8 +24,11 @@ T = TypeVar("T", bound=TensorBase)
 
 
 @export("Tensor")
-def contiguous(input: T) -> T:
-    """The tensor itself if its elements lie in row-major order, else a copy in which they do."""
+def contiguous(input: T, memory_format: object = None) -> T:
+    """The tensor itself if its elements lie in row-major order, else a copy in which they do.
+
+    `memory_format` is without effect: there is no other order.
+    """
     if input.is_contiguous():
         return input
     copied: T
