@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_what_is_missing_is_in_the_table(space: str) -> None:
 @pytest.mark.parametrize("space", MISSING)
 def test_each_name_answers(space: str) -> None:
     """With what to use or why it is not there; other names keep Python's words."""
-    ours = dl.zeros(2, device="cpu") if space == "torch.Tensor" else table.spaces()[space][1]
+    ours: Any = dl.zeros(2, device="cpu") if space == "torch.Tensor" else table.spaces()[space][1]
     for name in sorted(table.listed(space)):
         with pytest.raises(AttributeError, match=r": not (in dl4all|planned)") as caught:
             getattr(ours, name)

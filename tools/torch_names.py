@@ -9,7 +9,6 @@ dl4all has are listed at the end: put each into ``MISSING`` under a reason, or i
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import textwrap
 from pathlib import Path
@@ -62,9 +61,8 @@ def absent(space: str) -> set[str]:
     if theirs is None or ours is None:
         return set()
     found = public(theirs) - set(dir(ours))
-    if inspect.isclass(ours):
-        return found
-    return {name for name in found if not importlib.util.find_spec(f"{ours.__name__}.{name}")}
+    folders = [Path(folder) for folder in vars(ours).get("__path__", ())]
+    return {name for name in found if not any((folder / name).is_dir() for folder in folders)}
 
 
 def listed(space: str) -> set[str]:
