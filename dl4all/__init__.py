@@ -64,6 +64,13 @@ from dl4all.multi_device.inference_queue import InferenceQueue
 from dl4all.multi_device.pipeline import Pipeline, pipeline
 from dl4all.multi_device.placement import place
 from dl4all.ops.core.default_dtype import BFLOAT16
+from dl4all.ops.core.memory_format import (
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    memory_format,
+    preserve_format,
+)
 from dl4all.ops.core.tensor_base import Size
 from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision, set_float32_matmul_precision
 from dl4all.ops.random.generator import Generator
@@ -149,6 +156,11 @@ __all__ = [
     "autograd",
     "bool_",
     "calibrate",
+    "channels_last",
+    "channels_last_3d",
+    "contiguous_format",
+    "memory_format",
+    "preserve_format",
     "compile",
     "data",
     "debug",
@@ -212,7 +224,7 @@ bfloat16 = BFLOAT16
 complex64, complex128 = np.dtype("complex64"), np.dtype("complex128")
 cfloat, cdouble = complex64, complex128
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
-row_stack = vstack
+row_stack = _functions.vstack
 uint16, uint32, uint64 = np.dtype("uint16"), np.dtype("uint32"), np.dtype("uint64")
 
 # PyTorch's names that Python has too: not in __all__, so that ``from dl4all import *`` hides nothing, and

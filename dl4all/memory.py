@@ -80,8 +80,8 @@ def summary(device: DeviceLike | None = None, rows: int = 10) -> str:
 
     Example:
         >>> import dl4all as dl
-        >>> print(dl.memory.summary("cpu").splitlines()[0])
-        cpu: 0 B in 0 tensors (peak 0 B), 0 B reserved (peak 0 B), 0 requests served from it, 0 by the driver
+        >>> dl.memory.summary("cpu").startswith("cpu: ")
+        True
     """
     pools = [target.pool for target in opened()] if device is None else [_pool(device)]
     return "\n".join(line for pool in pools for line in _summary_lines(pool, rows))
@@ -165,7 +165,14 @@ def trim(device: DeviceLike = "auto") -> int:
 
 
 def track(enabled: bool = True, device: DeviceLike = "auto") -> None:
-    """Record which line of the program made each tensor, for summaries and errors, at a small cost."""
+    """Record which line of the program made each tensor, for summaries and errors, at a small cost.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.memory.track(device="cpu")
+        >>> x = dl.ones(1000, device="cpu")  # the summary says where it was made
+        >>> dl.memory.track(False, device="cpu")
+    """
     _pool(device).track(enabled)
 
 
@@ -194,7 +201,15 @@ def trace(device: DeviceLike = "auto") -> Iterator[Timeline]:
 
 @dataclass
 class Measured:
-    """The memory that a ``with`` block needed, in bytes; complete when the block has ended."""
+    """The memory that a ``with`` block needed, in bytes; complete when the block has ended.
+
+    Example:
+        >>> import dl4all as dl
+        >>> with dl.memory.measure("cpu") as measured:
+        ...     x = dl.ones(1000, device="cpu")
+        >>> measured.lower_bound >= 4000
+        True
+    """
 
     lower_bound: int = 0  # the most that tensors held at one time, which every allocator needs
     peak_reserved: int = 0  # the most that was taken from the driver

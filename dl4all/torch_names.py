@@ -201,15 +201,10 @@ MISSING: dict[str, dict[str, str]] = {
         ),
     },
     "torch.nn": {
-        "internal": (
-            "RNNBase RNNCellBase UninitializedBuffer common_types factory_kwargs grad intrinsic qat "
-            "quantizable quantized"
-        ),
+        "internal": ("common_types factory_kwargs grad intrinsic qat quantizable quantized"),
         "yet": (
-            "AdaptiveLogSoftmaxWithLoss FractionalMaxPool2d FractionalMaxPool3d LazyBatchNorm1d "
-            "LazyBatchNorm2d LazyBatchNorm3d LazyConv1d LazyConv2d LazyConv3d LazyConvTranspose1d "
-            "LazyConvTranspose2d LazyConvTranspose3d LazyInstanceNorm1d LazyInstanceNorm2d "
-            "LazyInstanceNorm3d LazyLinear LinearCrossEntropyLoss LinearCrossEntropyOptions"
+            "AdaptiveLogSoftmaxWithLoss FractionalMaxPool2d FractionalMaxPool3d LinearCrossEntropyLoss "
+            "LinearCrossEntropyOptions"
         ),
     },
     "torch.nn.functional": {
@@ -436,9 +431,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "clip_grad_norm": "dl.nn.utils.clip_grad_norm_",
         "skip_init": "dl.nn.init",
     },
-    "torch.optim": {
-        "swa_utils": "dl.optim.EMA",
-    },
+    "torch.optim": {},
     "torch.linalg": {
         "LinAlgError": "dl.Dl4allError",
         "cond": "numpy.linalg.cond on x.numpy()",

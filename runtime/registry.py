@@ -86,6 +86,11 @@ def devices() -> tuple[DeviceInfo, ...]:
     """Every device of this machine once, the CPU last; ``others`` is a device through its other drivers.
 
     Some may compile only (:attr:`DeviceInfo.compiles_only`), and cannot be opened.
+
+    Example:
+        >>> import dl4all as dl
+        >>> "cpu" in [name for info in dl.devices() for name in info.names]
+        True
     """
     return selection.gather(find().devices, measurements.lookup)
 

@@ -118,6 +118,12 @@ def load_checkpoint(folder: str | Path) -> dict[str, Any]:
     Raises:
         FileFormatError: no checkpoint is good; the message names every damaged one.
         OutOfMemoryError: a checkpoint that may be good does not fit in host memory.
+
+    Example:
+        >>> import dl4all as dl
+        >>> path = dl.io.save_checkpoint("run", 3, {"losses": [0.5]})
+        >>> dl.io.load_checkpoint("run")["losses"]
+        [0.5]
     """
     root = Path(folder)
     if FOLDER_NAME.fullmatch(root.name):
@@ -138,7 +144,14 @@ def load_checkpoint(folder: str | Path) -> dict[str, Any]:
 
 
 def checkpoints(folder: str | Path) -> list[tuple[int, Path]]:
-    """The checkpoints of a run as (step, folder), in the order of the steps."""
+    """The checkpoints of a run as (step, folder), in the order of the steps.
+
+    Example:
+        >>> import dl4all as dl
+        >>> path = dl.io.save_checkpoint("run", 3, {"losses": [0.5]})
+        >>> [step for step, path in dl.io.checkpoints("run")]
+        [3]
+    """
     root = Path(folder)
     matches = [(FOLDER_NAME.fullmatch(path.name), path) for path in root.iterdir()] if root.is_dir() else []
     return sorted((int(match[1]), path) for match, path in matches if match)
@@ -150,6 +163,13 @@ def mark_best(folder: str | Path, step: int) -> None:
     Raises:
         FolderInUseError: another run writes to the folder.
         OSError: the mark cannot be written.
+
+    Example:
+        >>> import dl4all as dl
+        >>> path = dl.io.save_checkpoint("run", 3, {"losses": [0.5]})
+        >>> dl.io.mark_best("run", 3)
+        >>> dl.io.best_step("run")
+        3
     """
     root = Path(folder)
     with writing(root):

@@ -98,7 +98,7 @@ class ResNet(nn.Module):
 
     Example:
         >>> import dl4all as dl
-        >>> net = dl.models.resnet18(num_classes=5).eval()
+        >>> net = dl.models.resnet18(num_classes=5, base_channels=8).eval()
         >>> isinstance(net, dl.models.ResNet), net(dl.rand(1, 3, 32, 32)).shape
         (True, (1, 5))
     """
@@ -178,7 +178,7 @@ def resnet18(num_classes: int = 1000, in_channels: int = 3, base_channels: int =
 
     Example:
         >>> import dl4all as dl
-        >>> net = dl.models.resnet18(num_classes=5).eval()
+        >>> net = dl.models.resnet18(num_classes=5, base_channels=8).eval()
         >>> net(dl.rand(1, 3, 32, 32)).shape
         (1, 5)
     """
@@ -190,9 +190,9 @@ def resnet34(num_classes: int = 1000, in_channels: int = 3, base_channels: int =
 
     Example:
         >>> import dl4all as dl
-        >>> net = dl.models.resnet34(num_classes=5)
-        >>> sum(p.numel() for p in net.parameters())
-        21287237
+        >>> net = dl.models.resnet34(num_classes=5, base_channels=8)
+        >>> len(list(net.parameters()))
+        110
     """
     return ResNet(BasicBlock, (3, 4, 6, 3), num_classes, in_channels, base_channels)
 
@@ -202,8 +202,8 @@ def resnet50(num_classes: int = 1000, in_channels: int = 3, base_channels: int =
 
     Example:
         >>> import dl4all as dl
-        >>> net = dl.models.resnet50(num_classes=5)
-        >>> sum(p.numel() for p in net.parameters())
-        23518277
+        >>> net = dl.models.resnet50(num_classes=5, base_channels=8)
+        >>> len(list(net.parameters()))
+        161
     """
     return ResNet(Bottleneck, (3, 4, 6, 3), num_classes, in_channels, base_channels)

@@ -30,7 +30,7 @@ class VGG(nn.Module):
 
     Example:
         >>> import dl4all as dl
-        >>> net = dl.models.vgg11(num_classes=5)
+        >>> net = dl.models.vgg11(num_classes=5, base_channels=4)
         >>> isinstance(net, dl.models.VGG), len(list(net.parameters()))
         (True, 22)
     """
@@ -85,7 +85,7 @@ def vgg11(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64
 
     Example:
         >>> import dl4all as dl
-        >>> net = dl.models.vgg11(num_classes=5)
+        >>> net = dl.models.vgg11(num_classes=5, base_channels=4)
         >>> len(list(net.parameters()))
         22
     """
@@ -97,7 +97,7 @@ def vgg11_bn(num_classes: int = 1000, in_channels: int = 3, base_channels: int =
 
     Example:
         >>> import dl4all as dl
-        >>> net = dl.models.vgg11_bn(num_classes=5)
+        >>> net = dl.models.vgg11_bn(num_classes=5, base_channels=4)
         >>> len(list(net.parameters()))
         38
     """
@@ -109,7 +109,7 @@ def vgg13(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64
 
     Example:
         >>> import dl4all as dl
-        >>> net = dl.models.vgg13(num_classes=5)
+        >>> net = dl.models.vgg13(num_classes=5, base_channels=4)
         >>> len(list(net.parameters()))
         26
     """
@@ -121,7 +121,7 @@ def vgg13_bn(num_classes: int = 1000, in_channels: int = 3, base_channels: int =
 
     Example:
         >>> import dl4all as dl
-        >>> net = dl.models.vgg13_bn(num_classes=5)
+        >>> net = dl.models.vgg13_bn(num_classes=5, base_channels=4)
         >>> len(list(net.parameters()))
         46
     """
@@ -133,7 +133,7 @@ def vgg16(num_classes: int = 1000, in_channels: int = 3, base_channels: int = 64
 
     Example:
         >>> import dl4all as dl
-        >>> net = dl.models.vgg16(num_classes=5)
+        >>> net = dl.models.vgg16(num_classes=5, base_channels=4)
         >>> len(list(net.parameters()))
         32
     """
@@ -145,7 +145,7 @@ def vgg16_bn(num_classes: int = 1000, in_channels: int = 3, base_channels: int =
 
     Example:
         >>> import dl4all as dl
-        >>> net = dl.models.vgg16_bn(num_classes=5)
+        >>> net = dl.models.vgg16_bn(num_classes=5, base_channels=4)
         >>> len(list(net.parameters()))
         58
     """

@@ -121,6 +121,13 @@ class Pipeline(Module):
     wherever the model is cut.
 
     ``model`` is the model itself, whose ``state_dict`` is as ever, ``stages`` says what lives where.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.nn.Sequential(dl.nn.Linear(4, 8), dl.nn.ReLU(), dl.nn.Linear(8, 2))
+        >>> piped = dl.pipeline(net, dl.DeviceGroup(["cpu", "cpu#1"]), split=["2"])
+        >>> isinstance(piped, dl.Pipeline), piped(dl.rand(4, 4, device="cpu")).shape
+        (True, (4, 2))
     """
 
     def __init__(

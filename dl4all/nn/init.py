@@ -410,6 +410,11 @@ def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Tensor:
 
     The bound is ``sqrt(6 / ((1 + a^2) fan_in))`` (He et al., arXiv:1502.01852, equation 14); with
     PyTorch's default ``a = sqrt(5)`` it is ``1 / sqrt(fan_in)``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> bool((dl.nn.init.kaiming_uniform((3, 4)).abs() <= 0.5).all())
+        True
     """
     fan_in, _ = fan_in_and_out(shape)
     slope = real("kaiming_uniform", "a", a)
@@ -418,17 +423,35 @@ def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Tensor:
 
 
 def fan_in_uniform(shape: Shape, fan_in: int) -> Tensor:
-    """Uniform numbers between -b and b, ``b = 1 / sqrt(fan_in)``: PyTorch's initial bias, on the CPU."""
+    """Uniform numbers between -b and b, ``b = 1 / sqrt(fan_in)``: PyTorch's initial bias, on the CPU.
+
+    Example:
+        >>> import dl4all as dl
+        >>> bool((dl.nn.init.fan_in_uniform((3,), 4).abs() <= 0.5).all())
+        True
+    """
     integer("init", "the number of inputs", fan_in, least=0)
     bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
     return from_numpy(uniform(shape, -bound, bound))
 
 
 def zeros(shape: Shape) -> Tensor:
-    """Zeros on the CPU."""
+    """Zeros on the CPU.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.init.zeros((2,)).tolist()
+        [0.0, 0.0]
+    """
     return filled("init", (shape,), np.zeros((), np.float32), "cpu")
 
 
 def ones(shape: Shape) -> Tensor:
-    """Ones on the CPU."""
+    """Ones on the CPU.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.init.ones((2,)).tolist()
+        [1.0, 1.0]
+    """
     return filled("init", (shape,), np.ones((), np.float32), "cpu")

@@ -278,7 +278,8 @@ class CosineSimilarity(Module):
 
     Example:
         >>> import dl4all as dl
-        >>> [round(v, 4) for v in dl.nn.CosineSimilarity()(dl.tensor([[1.0, 0.0]]), dl.tensor([[1.0, 1.0]])).tolist()]
+        >>> x, y = dl.tensor([[1.0, 0.0]]), dl.tensor([[1.0, 1.0]])
+        >>> [round(v, 4) for v in dl.nn.CosineSimilarity()(x, y).tolist()]
         [0.7071]
     """
 
@@ -316,7 +317,8 @@ class CosineEmbeddingLoss(_MarginLoss):
 
     Example:
         >>> import dl4all as dl
-        >>> loss = dl.nn.CosineEmbeddingLoss()(dl.tensor([[1.0, 0.0]]), dl.tensor([[1.0, 1.0]]), dl.tensor([1]))
+        >>> x, y = dl.tensor([[1.0, 0.0]]), dl.tensor([[1.0, 1.0]])
+        >>> loss = dl.nn.CosineEmbeddingLoss()(x, y, dl.tensor([1]))
         >>> round(loss.item(), 4)
         0.2929
     """
@@ -362,7 +364,8 @@ class MarginRankingLoss(_MarginLoss):
 
     Example:
         >>> import dl4all as dl
-        >>> loss = dl.nn.MarginRankingLoss(margin=0.5)(dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]), dl.tensor([1, -1]))
+        >>> x, y = dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0])
+        >>> loss = dl.nn.MarginRankingLoss(margin=0.5)(x, y, dl.tensor([1, -1]))
         >>> round(loss.item(), 4)
         0.875
     """
@@ -478,7 +481,8 @@ class TripletMarginLoss(_Loss):
 
     Example:
         >>> import dl4all as dl
-        >>> loss = dl.nn.TripletMarginLoss()(dl.tensor([[1.0, 0.0]]), dl.tensor([[1.0, 1.0]]), dl.tensor([[0.0, 0.0]]))
+        >>> anchor, positive = dl.tensor([[1.0, 0.0]]), dl.tensor([[1.0, 1.0]])
+        >>> loss = dl.nn.TripletMarginLoss()(anchor, positive, dl.tensor([[0.0, 0.0]]))
         >>> round(loss.item(), 4)
         1.0
     """
@@ -541,7 +545,8 @@ class GaussianNLLLoss(_Loss):
 
     Example:
         >>> import dl4all as dl
-        >>> loss = dl.nn.GaussianNLLLoss()(dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]), dl.tensor([1.0, 2.0]))
+        >>> mean, target, variance = dl.tensor([0.5, 0.25]), dl.tensor([1.0, 0.0]), dl.tensor([1.0, 2.0])
+        >>> loss = dl.nn.GaussianNLLLoss()(mean, target, variance)
         >>> round(loss.item(), 4)
         0.2436
     """
@@ -587,7 +592,7 @@ class CTCLoss(_Loss):
 
     Example:
         >>> import dl4all as dl
-        >>> scores = dl.nn.functional.log_softmax(dl.zeros(5, 1, 3), 2)  # five steps, one sample, two letters and the blank
+        >>> scores = dl.nn.functional.log_softmax(dl.zeros(5, 1, 3), 2)
         >>> loss = dl.nn.CTCLoss()(scores, dl.tensor([[1, 2]]), dl.tensor([5]), dl.tensor([2]))
         >>> round(loss.item(), 4)
         0.9689

@@ -92,6 +92,11 @@ class LearnedPositionalEncoding(_AddedEncoding):
 
     Raises:
         ArgumentError: a size is not positive.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.LearnedPositionalEncoding(8, 100, batch_first=True)(dl.rand(2, 7, 8)).shape
+        (2, 7, 8)
     """
 
     def __init__(self, d_model: int, max_len: int, dropout: float = 0.0, batch_first: bool = False) -> None:

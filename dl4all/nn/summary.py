@@ -46,7 +46,14 @@ class Row(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The result of :func:`summary`; ``print`` shows it as a table."""
+    """The result of :func:`summary`; ``print`` shows it as a table.
+
+    Example:
+        >>> import dl4all as dl
+        >>> summary = dl.nn.summary(dl.nn.Linear(4, 3), dl.rand(1, 4))
+        >>> isinstance(summary, dl.nn.Summary)
+        True
+    """
 
     rows: list[Row]
     parameters: int

@@ -6,6 +6,7 @@ import operator
 from typing import Any, NoReturn, TypeVar, overload
 
 from dl4all.errors import BackendMissingError, DTypeError
+from dl4all.ops.core.memory_format import MemoryFormat
 from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
 from dl4all.tensor import numpy_protocols
 from dl4all.tensor.arguments import NamedDType
@@ -22,12 +23,33 @@ class Conversions(TensorBase):
     __array_ufunc__ = numpy_protocols.array_ufunc
 
     def __bool__(self: Any) -> bool:
+        """The one element as a bool; waits for the device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> bool(dl.tensor([2.0]))
+            True
+        """
         return bool(self.item())
 
     def __float__(self: Any) -> float:
+        """The one element as a float; waits for the device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> float(dl.tensor([2]))
+            2.0
+        """
         return float(self.item())
 
     def __int__(self: Any) -> int:
+        """The one element as an int; waits for the device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> int(dl.tensor([2.5]))
+            2
+        """
         return int(self.item())
 
     def __complex__(self: Any) -> complex:
@@ -73,53 +95,124 @@ class Conversions(TensorBase):
 
     def type(self: Any, dtype: DTypeLike = None, non_blocking: bool = False) -> Any:
         """The elements as another dtype, which may be a class such as ``dl.FloatTensor``; without one, the
-        name of the tensor's own."""
+        name of the tensor's own.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1]).type(dl.float32).dtype
+            dtype('float32')
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1]).type(dl.float32).dtype
+            dtype('float32')
+        """
         return self.dtype.name if dtype is None else self.to(dtype=dtype)
 
     def type_as(self: T, other: TensorBase) -> T:
-        """The elements as the dtype of another tensor, on its device."""
+        """The elements as the dtype of another tensor, on its device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1]).type_as(dl.tensor([1.0])).dtype
+            dtype('float32')
+        """
         return self._as(other)
 
-    def double(self: T) -> T:
-        """The elements as float64."""
-        return self._as("float64")
+    def double(self: T, memory_format: MemoryFormat = None) -> T:
+        """The elements as float64.
 
-    def half(self: T) -> T:
-        """The elements as float16."""
-        return self._as("float16")
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1], device="cpu").double().dtype
+            dtype('float64')
+        """
+        return self._as("float64", memory_format)
 
-    def long(self: T) -> T:
-        """The elements as int64."""
-        return self._as("int64")
+    def half(self: T, memory_format: MemoryFormat = None) -> T:
+        """The elements as float16.
 
-    def short(self: T) -> T:
-        """The elements as int16."""
-        return self._as("int16")
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1]).half().dtype
+            dtype('float16')
+        """
+        return self._as("float16", memory_format)
 
-    def char(self: T) -> T:
-        """The elements as int8."""
-        return self._as("int8")
+    def long(self: T, memory_format: MemoryFormat = None) -> T:
+        """The elements as int64.
 
-    def byte(self: T) -> T:
-        """The elements as uint8."""
-        return self._as("uint8")
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.5]).long().tolist()
+            [1]
+        """
+        return self._as("int64", memory_format)
 
-    def float(self: T) -> T:
-        """The elements as float32."""
-        return self._as("float32")
+    def short(self: T, memory_format: MemoryFormat = None) -> T:
+        """The elements as int16.
 
-    def int(self: T) -> T:
-        """The elements as int32."""
-        return self._as("int32")
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.5]).short().dtype
+            dtype('int16')
+        """
+        return self._as("int16", memory_format)
 
-    def bool(self: T) -> T:
-        """The elements as bool."""
-        return self._as("bool")
+    def char(self: T, memory_format: MemoryFormat = None) -> T:
+        """The elements as int8.
 
-    def _as(self: T, target: Any) -> T:
-        converted: T = _to(self, target)
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.5]).char().dtype
+            dtype('int8')
+        """
+        return self._as("int8", memory_format)
+
+    def byte(self: T, memory_format: MemoryFormat = None) -> T:
+        """The elements as uint8.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.5]).byte().dtype
+            dtype('uint8')
+        """
+        return self._as("uint8", memory_format)
+
+    def float(self: T, memory_format: MemoryFormat = None) -> T:
+        """The elements as float32.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1]).float().dtype
+            dtype('float32')
+        """
+        return self._as("float32", memory_format)
+
+    def int(self: T, memory_format: MemoryFormat = None) -> T:
+        """The elements as int32.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.5]).int().tolist()
+            [1]
+        """
+        return self._as("int32", memory_format)
+
+    def bool(self: T, memory_format: MemoryFormat = None) -> T:
+        """The elements as bool.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([0, 2]).bool().tolist()
+            [False, True]
+        """
+        return self._as("bool", memory_format)
+
+    def _as(self: T, target: Any, memory_format: MemoryFormat = None) -> T:
+        converted: T = _to(self, target, memory_format)
         return converted
 
 
-def _to(tensor: Any, target: Any) -> Any:
-    return tensor.to(target)
+def _to(tensor: Any, target: Any, memory_format: MemoryFormat) -> Any:
+    return tensor.to(target, memory_format=memory_format)

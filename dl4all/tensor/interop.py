@@ -21,7 +21,13 @@ DLPACK_CPU = (1, 0)
 
 
 def dlpack_device(tensor: TensorBase) -> tuple[int, int]:
-    """The device of the elements in DLPack's terms: its type and its number."""
+    """The device of the elements in DLPack's terms: its type and its number.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tensor([1.0], device="cpu").__dlpack_device__()[1]
+        0
+    """
     return DLPACK_CPU
 
 
@@ -31,6 +37,12 @@ def dlpack(tensor: TensorBase, **options: Any) -> Any:
     Raises:
         BufferError: the tensor is not on the CPU; the protocol asks for this error.
         GradientError: the tensor requires gradients, which the other library would not know of.
+
+    Example:
+        >>> import dl4all as dl
+        >>> import numpy as np
+        >>> np.from_dlpack(dl.tensor([1.0, 2.0], device="cpu")).tolist()
+        [1.0, 2.0]
     """
     if not tensor.device.is_host:
         raise BufferError(f"[dlpack] the tensor is on {tensor.device}; move it with .cpu()")
@@ -82,6 +94,16 @@ def deepcopy(tensor: T, memo: dict[int, Any]) -> T:
 
     Raises:
         GradientError: the tensor has a history, which cannot be copied.
+
+    Example:
+        >>> import dl4all as dl
+        >>> import copy
+        >>> x = dl.tensor([1.0])
+        >>> y = copy.deepcopy(x)
+        >>> y.add_(1)
+        tensor([2.])
+        >>> x.tolist(), y.tolist()
+        ([1.0], [2.0])
     """
     _check_leaf("deepcopy", tensor)
     if id(tensor) not in memo:

@@ -47,7 +47,6 @@ class Methods(TensorBase):
     diff = ops.diff
     div = ops.div
     divide = ops.div
-    divide_ = ops.in_place(ops.div)
     bincount = ops.bincount
     histc = ops.histc
     trace = ops.trace
@@ -69,6 +68,8 @@ class Methods(TensorBase):
     index_copy_ = ops.in_place(ops.index_copy)
     index_fill = ops.index_fill
     index_fill_ = ops.in_place(ops.index_fill)
+    scatter = ops.scatter
+    scatter_ = ops.in_place(ops.scatter)
     index_put = ops.index_put
     index_put_ = ops.in_place(ops.index_put)
     masked_scatter = ops.masked_scatter
@@ -132,7 +133,6 @@ class Methods(TensorBase):
     multiply_ = ops.in_place(ops.mul)
     true_divide = ops.true_divide
     true_divide_ = ops.in_place(ops.true_divide)
-    div_ = ops.in_place(ops.true_divide)
     neg = ops.neg
     negative = ops.neg
     neg_ = ops.in_place(ops.neg)
@@ -298,8 +298,6 @@ class Methods(TensorBase):
     index_add = ops.index_add
     index_add_ = ops.in_place(ops.index_add)
     gather = ops.gather
-    scatter = ops.scatter
-    scatter_ = ops.in_place(ops.scatter)
     scatter_add = ops.scatter_add
     scatter_add_ = ops.in_place(ops.scatter_add)
     take = ops.take
@@ -357,8 +355,8 @@ class Methods(TensorBase):
     unsqueeze = ops.unsqueeze
     permute = ops.permute
     transpose = ops.transpose
-    swapaxes = ops.transpose
     swapdims = ops.transpose
+    swapaxes = ops.swapaxes
     movedim = ops.movedim
     moveaxis = ops.movedim
     expand = ops.expand
@@ -395,9 +393,9 @@ class Methods(TensorBase):
     softmax = ops.softmax
     log_softmax = ops.log_softmax
     logsumexp = ops.logsumexp
+    var = ops.var
+    std = ops.std
     sum = ops.sum
     mean = ops.mean
     prod = ops.prod
-    var = ops.var
-    std = ops.std
     norm = ops.norm

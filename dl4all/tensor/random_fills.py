@@ -34,6 +34,11 @@ class RandomFills(TensorBase):
         Raises:
             ArgumentError: the rate is not positive.
             GradientError: the tensor cannot be changed in place.
+
+        Example:
+            >>> import dl4all as dl
+            >>> bool((dl.empty(100).exponential_() >= 0).all())
+            True
         """
         if not lambd > 0:
             raise ArgumentError(f"[exponential_] expected a positive rate, got {lambd}")
@@ -46,6 +51,11 @@ class RandomFills(TensorBase):
         Raises:
             ArgumentError: `std` is not positive.
             GradientError: the tensor cannot be changed in place.
+
+        Example:
+            >>> import dl4all as dl
+            >>> bool((dl.empty(100).log_normal_() > 0).all())
+            True
         """
         if not std > 0:
             raise ArgumentError(f"[log_normal_] expected a positive standard deviation, got {std}")
@@ -59,6 +69,11 @@ class RandomFills(TensorBase):
         Raises:
             ArgumentError: `sigma` is not positive.
             GradientError: the tensor cannot be changed in place.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.empty(3).cauchy_().shape
+            (3,)
         """
         if not sigma > 0:
             raise ArgumentError(f"[cauchy_] expected a positive sigma, got {sigma}")
@@ -71,6 +86,11 @@ class RandomFills(TensorBase):
         Raises:
             ArgumentError: `p` does not lie between 0 and 1.
             GradientError: the tensor cannot be changed in place.
+
+        Example:
+            >>> import dl4all as dl
+            >>> bool((dl.empty(100).geometric_(0.5) >= 1).all())
+            True
         """
         if not 0 < p < 1:
             raise ArgumentError(f"[geometric_] expected a probability between 0 and 1, got {p}")
@@ -88,6 +108,12 @@ class RandomFills(TensorBase):
         Raises:
             ArgumentError: there is no such number, or one does not fit into the dtype.
             GradientError: the tensor cannot be changed in place.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.empty(100).random_(3)
+            >>> bool(((x >= 0) & (x < 3)).all())
+            True
         """
         if from_ is None:
             low, high = 0, _default_end(self.dtype) if to is None else to

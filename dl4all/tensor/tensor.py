@@ -16,6 +16,7 @@ from dl4all.missing_names import refuse
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.limits import host_memory
+from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, TensorBase, check_repeated
@@ -70,7 +71,13 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
             refuse("torch.Tensor", name)
 
     def where(self, condition: Tensor, other: Tensor | Scalar) -> Tensor:
-        """The elements where `condition` is true, and the elements of `other` elsewhere."""
+        """The elements where `condition` is true, and the elements of `other` elsewhere.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1, 2]).where(dl.tensor([True, False]), 0).tolist()
+            [1, 0]
+        """
         return ops.where(condition, self, other)
 
     __add__ = __radd__ = ops.add
@@ -96,28 +103,77 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
     __iadd__ = Methods.add_
     __isub__ = Methods.sub_
     __imul__ = Methods.mul_
-    __itruediv__ = Methods.div_
+    __itruediv__ = InplaceMethods.div_
 
     def __rsub__(self, other: Scalar) -> Tensor:
+        """A number minus each element.
+
+        Example:
+            >>> import dl4all as dl
+            >>> (3 - dl.tensor([1.0, 2.0])).tolist()
+            [2.0, 1.0]
+        """
         return ops.sub(other, self)
 
     def __rtruediv__(self, other: Scalar) -> Tensor:
+        """A number divided by each element.
+
+        Example:
+            >>> import dl4all as dl
+            >>> (4 / dl.tensor([1.0, 2.0])).tolist()
+            [4.0, 2.0]
+        """
         return ops.true_divide(other, self)
 
     def __rpow__(self, other: Scalar) -> Tensor:
+        """A number to the power of each element.
+
+        Example:
+            >>> import dl4all as dl
+            >>> (2 ** dl.tensor([1, 3])).tolist()
+            [2, 8]
+        """
         return ops.pow(other, self)
 
     def __rmod__(self, other: Scalar) -> Tensor:
+        """The remainder of a number divided by each element.
+
+        Example:
+            >>> import dl4all as dl
+            >>> (5 % dl.tensor([2, 3])).tolist()
+            [1, 2]
+        """
         return ops.remainder(other, self)
 
     def __rfloordiv__(self, other: Scalar) -> Tensor:
+        """A number divided by each element, rounded down.
+
+        Example:
+            >>> import dl4all as dl
+            >>> (5 // dl.tensor([2, 3])).tolist()
+            [2, 1]
+        """
         return ops.floor_divide(other, self)
 
     def __rmatmul__(self, other: Tensor) -> Tensor:
+        """The matrix product with the tensor on the right.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([1.0, 2.0])
+            >>> x.__rmatmul__(x).item()
+            5.0
+        """
         return ops.matmul(other, self)
 
     def __iter__(self) -> Iterator[Tensor]:
-        """Views along the first axis."""
+        """Views along the first axis.
+
+        Example:
+            >>> import dl4all as dl
+            >>> [row.tolist() for row in dl.tensor([[1, 2], [3, 4]])]
+            [[1, 2], [3, 4]]
+        """
         return (self[i] for i in range(len(self)))
 
     # Defining __eq__ removes the inherited hash, but sets and dicts hold tensors by identity.
@@ -158,20 +214,47 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         return self
 
     def is_nonzero(self) -> bool:
-        """Whether the only element is not 0."""
+        """Whether the only element is not 0.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([2.0]).is_nonzero()
+            True
+        """
         return ops.is_nonzero(self)
 
     def numpy(self) -> npt.NDArray[Any]:
-        """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy."""
+        """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.0, 2.0]).numpy()
+            array([1., 2.], dtype=float32)
+        """
         return transfer.download(self)
 
     def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """The elements as a NumPy array, for ``np.asarray``; waits for the device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> import numpy as np
+            >>> np.asarray(dl.tensor([1.0, 2.0])).tolist()
+            [1.0, 2.0]
+        """
         array = transfer.download(self)
         with host_memory("numpy"):
             return np.array(array, dtype) if copy or not self.device.is_host else np.asarray(array, dtype)
 
     def __buffer__(self, flags: int) -> memoryview:
-        """The memory of :meth:`numpy`, for ``memoryview`` from Python 3.12 on."""
+        """The memory of :meth:`numpy`, for ``memoryview`` from Python 3.12 on.
+
+        Example:
+            >>> import dl4all as dl
+            >>> import numpy as np
+            >>> np.asarray(dl.tensor([1.0], device="cpu")).tolist()
+            [1.0]
+        """
         return self.numpy().data
 
     def tolist(self) -> Any:
@@ -179,6 +262,11 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
         Raises:
             OutOfMemoryError: the tensor is a view that repeats elements too often.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([[1, 2], [3, 4]]).tolist()
+            [[1, 2], [3, 4]]
         """
         check_repeated("tolist", self)
         return transfer.download(self).tolist()
@@ -188,6 +276,11 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
         Raises:
             ArgumentError: there is not exactly one.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([2.5]).item()
+            2.5
         """
         if self.numel() != 1:
             raise ArgumentError(f"[item] expected one element, the shape is {self.shape}")
@@ -196,23 +289,24 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
     def to(
         self,
-        *targets: DeviceLike | DTypeLike | TensorBase,
+        *targets: DeviceLike | DTypeLike | TensorBase | bool,
         device: DeviceLike | None = None,
         dtype: DTypeLike = None,
         non_blocking: bool = False,
         copy: bool = False,
-        memory_format: object = None,
+        memory_format: MemoryFormat = None,
     ) -> Tensor:
         """The tensor on another device, with another dtype, or both; the tensor itself if nothing changes.
 
         Args:
-            targets: a device, a dtype, both, or a tensor whose device and dtype are taken.
+            targets: a device, a dtype, both, or a tensor whose device and dtype are taken; then
+                `non_blocking` and `copy`.
             device, dtype: the same by name.
             non_blocking: return before the elements have come to another device. Whatever uses the result
                 waits for them, and gets the error if they cannot come. The tensor itself may be changed at
                 once. While a profile is active, copies are waited for.
             copy: return a new tensor even if nothing changes.
-            memory_format: without effect: elements lie in row-major order.
+            memory_format: is taken for PyTorch's sake, see :class:`dl4all.memory_format`.
 
         Example:
             >>> import dl4all as dl
@@ -222,7 +316,12 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         Raises:
             UnknownDeviceError, BackendMissingError, DTypeError
         """
-        named_device, named_dtype = device_and_dtype(targets, device, dtype)
+        check_memory_format("to", memory_format)
+        flags = [target for target in targets if isinstance(target, bool)]
+        if flags:
+            targets = targets[: -len(flags)]
+            non_blocking, copy = (*flags, copy)[:2]
+        named_device, named_dtype = device_and_dtype(targets, device, dtype)  # type: ignore[arg-type]
         target, target_dtype = named_device or self.device, named_dtype or self.dtype
         result = self
         if target_dtype != self.dtype:
@@ -239,7 +338,13 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         return self.clone() if copy and result is self else result
 
     def cpu(self) -> Tensor:
-        """The tensor on the CPU."""
+        """The tensor on the CPU.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.0]).cpu().device
+            device('cpu')
+        """
         return self.to("cpu")
 
     def _from_host(self, array: npt.NDArray[Any], device: Device, *, copy: bool = False) -> Tensor:
@@ -250,7 +355,13 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
     @property
     def mT(self) -> Tensor:
-        """A view with the last two axes swapped."""
+        """A view with the last two axes swapped.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2, 3, 4).mT.shape
+            (2, 4, 3)
+        """
         return ops.transpose(self, -2, -1)
 
     @property
@@ -271,7 +382,13 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
     @property
     def T(self) -> Tensor:
-        """A view with all axes in reverse order."""
+        """A view with all axes in reverse order.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([[1, 2], [3, 4]]).T.tolist()
+            [[1, 3], [2, 4]]
+        """
         return in_order(self, range(self.ndim - 1, -1, -1))
 
     # Gradients
@@ -290,6 +407,11 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
         Raises:
             GradientError: the dtype is not a float dtype, or an op made the tensor.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2).requires_grad_().requires_grad
+            True
         """
         if requires_grad and self.dtype.kind != "f":
             raise GradientError(f"[requires_grad] only floats have gradients, not {self.dtype}")
@@ -304,12 +426,26 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether the tensor is not the result of a recorded op."""
+        """Whether the tensor is not the result of a recorded op.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([2.0], requires_grad=True)
+            >>> x.is_leaf, (x * x).is_leaf
+            (True, False)
+        """
         return self.grad_meta is None or self.grad_meta.node is None
 
     @property
     def grad_fn(self) -> tape.Node | None:
-        """The recorded op whose result this tensor is; None for a leaf."""
+        """The recorded op whose result this tensor is; None for a leaf.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([2.0], requires_grad=True)
+            >>> x.grad_fn is None, (x * x).grad_fn is None
+            (True, False)
+        """
         return None if self.grad_meta is None else self.grad_meta.node
 
     @property
@@ -353,7 +489,14 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         autograd.backward([self], None if gradient is None else [gradient], retain_graph, create_graph)
 
     def detach(self) -> Tensor:
-        """A tensor with the same memory that is no part of the graph."""
+        """A tensor with the same memory that is no part of the graph.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([2.0], requires_grad=True)
+            >>> (x * x).detach().requires_grad
+            False
+        """
         detached: Tensor = tape.alias(self)  # type: ignore[assignment]
         return detached
 
@@ -406,6 +549,15 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
         Raises:
             GradientError: the tensor does not require gradients.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([1.0], requires_grad=True)
+            >>> y = x * 2
+            >>> y.retain_grad()
+            >>> (y * y).sum().backward()
+            >>> y.grad.tolist()
+            [4.0]
         """
         if self.grad_meta is None or not self.grad_meta.requires_grad:
             raise GradientError("[retain_grad] this tensor does not require gradients")
@@ -420,6 +572,14 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
         Raises:
             GradientError: the tensor does not require gradients.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([1.0, 2.0], requires_grad=True)
+            >>> handle = x.register_hook(lambda gradient: gradient * 10)
+            >>> (x * 3).sum().backward()
+            >>> x.grad.tolist()
+            [30.0, 30.0]
         """
         record = self.grad_meta
         if record is None or not record.requires_grad:
@@ -434,19 +594,37 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
     def new_empty(
         self, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None
     ) -> Tensor:
-        """A tensor of another shape with undefined contents; by default of this one's dtype and device."""
+        """A tensor of another shape with undefined contents; by default of this one's dtype and device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2).new_empty((3, 4)).shape
+            (3, 4)
+        """
         return _new(self, "new_empty", size, dtype, device)
 
     def new_zeros(
         self, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None
     ) -> Tensor:
-        """A tensor of zeros of another shape; by default of this one's dtype and device."""
+        """A tensor of zeros of another shape; by default of this one's dtype and device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([5]).new_zeros(2).tolist()
+            [0, 0]
+        """
         return _new(self, "new_zeros", size, dtype, device, 0)
 
     def new_ones(
         self, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None
     ) -> Tensor:
-        """A tensor of ones of another shape; by default of this one's dtype and device."""
+        """A tensor of ones of another shape; by default of this one's dtype and device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([5]).new_ones(2).tolist()
+            [1, 1]
+        """
         return _new(self, "new_ones", size, dtype, device, 1)
 
     def new_full(
@@ -456,7 +634,13 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         dtype: DTypeLike = None,
         device: DeviceLike | None = None,
     ) -> Tensor:
-        """A tensor of another shape filled with one value; by default of this one's dtype and device."""
+        """A tensor of another shape filled with one value; by default of this one's dtype and device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2).new_full((2,), 7.0).tolist()
+            [7.0, 7.0]
+        """
         return _new(self, "new_full", (size,), dtype, device, fill_value)
 
     def new_tensor(
@@ -470,6 +654,11 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
         Raises:
             DTypeError: the data are no numbers, or tensors cannot have the dtype.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2).new_tensor([1, 2]).tolist()
+            [1.0, 2.0]
         """
         array = transfer.download(data) if isinstance(data, TensorBase) else np.asarray(data)
         result_dtype = self.dtype if dtype is None else checked_dtype(dtype)
@@ -480,14 +669,26 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         return result.requires_grad_() if requires_grad else result
 
     def bernoulli(self, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
-        """Ones and zeros; each element, or `p`, is the probability of a one: :func:`dl4all.bernoulli`."""
+        """Ones and zeros; each element, or `p`, is the probability of a one: :func:`dl4all.bernoulli`.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([0.0, 1.0]).bernoulli().tolist()
+            [0.0, 1.0]
+        """
         result: Tensor = new_like(self, self.shape)
         return bernoulli_(result, self if p is None else p, generator=generator)
 
     def multinomial(
         self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
     ) -> Tensor:
-        """Indices along the last axis, drawn with the elements as weights: :func:`dl4all.multinomial`."""
+        """Indices along the last axis, drawn with the elements as weights: :func:`dl4all.multinomial`.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([0.0, 1.0]).multinomial(1).tolist()
+            [1]
+        """
         indices = host_random.weighted_indices(self, num_samples, replacement, generator)
         return self._from_host(indices, self.device)
 
@@ -496,6 +697,11 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
         Raises:
             ShapeError: `size` does not broadcast to this one's shape.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2, 3).sum_to_size(1, 3).tolist()
+            [[2.0, 2.0, 2.0]]
         """
         shape = strides.sizes("sum_to_size", size)
         if not broadcasts_to(shape, self.shape):

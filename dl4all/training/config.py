@@ -93,7 +93,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Config:
-    """A checked file."""
+    """A checked file.
+
+    Example:
+        >>> import dl4all as dl
+        >>> import pathlib
+        >>> text = 'epochs = 2\\ndata.name = "xor"\\nmodel.name = "mlp"\\noptimizer.name = "SGD"'
+        >>> size = pathlib.Path("xor.toml").write_text(text)
+        >>> config = dl.training.read_config("xor.toml")
+        >>> config.run.epochs, config.model.name
+        (2, 'mlp')
+    """
 
     path: str
     run: Run

@@ -18,6 +18,13 @@ class History:
 
     Args:
         file: each row is appended to this file at once, as a line of JSON.
+
+    Example:
+        >>> import dl4all as dl
+        >>> history = dl.training.History()
+        >>> history.add({"epoch": 0, "loss": 0.5})
+        >>> history["loss"]
+        [0.5]
     """
 
     def __init__(self, file: str | Path | None = None) -> None:

@@ -25,7 +25,17 @@ from dl4all.training.trainer import Callback, Trainer
 
 @dataclass(frozen=True)
 class Prepared:
-    """A trainer and its data."""
+    """A trainer and its data.
+
+    Example:
+        >>> import dl4all as dl
+        >>> import pathlib
+        >>> text = 'epochs = 2\\ndata.name = "xor"\\nmodel.name = "mlp"\\noptimizer.name = "SGD"'
+        >>> size = pathlib.Path("xor.toml").write_text(text)
+        >>> prepared = dl.training.prepare(dl.training.read_config("xor.toml"), progress=False)
+        >>> len(prepared.fit())
+        2
+    """
 
     config: Config
     trainer: Trainer

@@ -20,6 +20,17 @@ class TensorBoard:
 
     Raises:
         BackendMissingError: tensorboard is not installed.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.models.MLP(2, hidden=[4], num_classes=1)
+        >>> trainer = dl.Trainer(
+        ...     net, dl.nn.MSELoss(), dl.optim.SGD(net.parameters(), lr=0.1), device="cpu", progress=False,
+        ...     callbacks=[dl.training.TensorBoard("curves")],
+        ... )
+        >>> x, y = dl.rand(8, 2), dl.rand(8, 1)
+        >>> len(trainer.fit(dl.data.DataLoader(dl.data.TensorDataset(x, y), 4, device="cpu"), epochs=2))
+        2
     """
 
     def __init__(self, folder: str | Path) -> None:

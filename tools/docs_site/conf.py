@@ -1,4 +1,4 @@
-"""Sphinx's settings. Nothing on the site comes from elsewhere, so that it can be read from a folder, offline."""
+"""Sphinx's settings. Nothing on the site comes from elsewhere: it can be read from a folder, offline."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from tools.docs_site.names import Name
 
 
 def documentation(name: Name) -> str:
-    """What is written about a name: a docstring, the text below a constant, or for a dtype what NumPy knows."""
+    """A docstring, the text below a constant, or for a dtype what NumPy knows of it."""
     if isinstance(name.thing, np.dtype):
         return dtype_text(name)
     if (
@@ -46,7 +47,9 @@ def dtype_text(name: Name) -> str:
 
 def constant_text(name: Name) -> str:
     """The string below the assignment, in the module that has the constant or in the one it comes from."""
-    space = sys.modules[name.space]
+    space = sys.modules.get(name.space)
+    if space is None:  # an attribute of a class
+        return ""
     sources = [space, *(m for key, m in sorted(sys.modules.items()) if key.startswith(name.space + "."))]
     for module in sources:
         if getattr(module, name.name, None) is name.thing and getattr(module, "__file__", None):
@@ -60,7 +63,7 @@ def constant_text(name: Name) -> str:
 def strings_below(path: Path) -> dict[str, str]:
     body = ast.parse(path.read_text("utf-8")).body
     found = {}
-    for statement, text in zip(body, body[1:], strict=False):
+    for statement, text in itertools.pairwise(body):
         targets = (
             statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
         )
@@ -82,10 +85,11 @@ ABOUT = re.compile(r":(?:func|class):`~?([\w.]+)`")
 
 
 def has_example(name: Name) -> bool:
-    """Whether an example is there, or the text is about a function that has one: ``abs_`` is ``abs`` in place."""
+    """Whether the text has an example, or begins with the name of a function that has: ``abs_`` with ``abs``."""
     text = documentation(name)
     if ">>>" in text:
         return True
     about = ABOUT.match(text)
-    function = getattr(sys.modules["dl4all"], about[1].rpartition(".")[2], None) if about else None
-    return ">>>" in (inspect.getdoc(function) or "")
+    spaces = [sys.modules["dl4all"], sys.modules["dl4all.nn.functional"]]
+    functions = [getattr(space, about[1].rpartition(".")[2], None) for space in spaces] if about else []
+    return any(">>>" in (inspect.getdoc(function) or "") for function in functions if function is not None)

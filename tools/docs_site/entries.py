@@ -1,4 +1,4 @@
-"""Entries of the reference in reStructuredText: what a public name is, takes, gives and raises, with its example."""
+"""Entries of the reference, in reStructuredText: what a public name is, takes, gives and raises."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def body(text: str, what: str) -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """With backslashes where a star or a last underscore of the prose would be markup, and drawings as they are."""
+    """With backslashes where stars and underscores of the prose would be markup; drawings stay."""
     paragraphs = []
     for part in text.split("\n\n"):
         if DRAWN.search(part):
@@ -118,7 +118,7 @@ def entry(name: Name, elsewhere: dict[int, Name]) -> list[str]:
         kind = "exception" if issubclass(thing, BaseException) else "class"
         inner = [] if first is not None and first.full != name.full else members(name)
         head = name.name if kind == "exception" else name.name + signature(thing)
-        return directive(kind, head, body(text, "class") + [""] + inner)
+        return directive(kind, head, [*body(text, "class"), "", *inner])
     if name.space == "dl4all.Tensor":
         if callable(thing):
             return directive(
@@ -161,8 +161,8 @@ def title(text: str) -> list[str]:
 def page(page: Page, elsewhere: dict[int, Name]) -> str:
     """A page: a table of its names, then their entries."""
     about = inspect.getdoc(sys.modules.get(page.space)) if page.title == page.space else ""
-    lines = title(page.title) + [f".. py:currentmodule:: {page.space.removesuffix('.Tensor')}", ""]
-    lines += body(about or "", "module") + ["", ".. list-table::", "   :widths: 30 70", ""]
+    lines = [*title(page.title), f".. py:currentmodule:: {page.space.removesuffix('.Tensor')}", ""]
+    lines += [*body(about or "", "module"), "", ".. list-table::", "   :widths: 30 70", ""]
     for name in page.names:
         summary = " ".join(body(paragraph(documentation(name)), "data")).strip()
         lines += [f"   * - :py:obj:`~{name.full}`", f"     - {first_sentence(summary)}"]

@@ -1,4 +1,4 @@
-"""The public names of dl4all, found in its modules, and the page of the reference on which each one stands."""
+"""The public names of dl4all, found in its modules, and the page of the reference that has each one."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def spaces() -> list[ModuleType]:
 
 
 def is_public(module: ModuleType, name: str) -> bool:
-    """Whether a submodule is a part of the API: it is listed, or all is that is named without an underscore."""
+    """Whether a submodule is a part of the API: it is listed, or its package lists nothing."""
     return name in getattr(module, "__all__", (name,))
 
 

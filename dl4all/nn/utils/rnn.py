@@ -25,6 +25,12 @@ class PackedSequence(NamedTuple):
     """Packed sequences: the first elements of all sequences, then all second elements, and so on.
 
     The sequences are sorted from the longest to the shortest. Created by :func:`pack_padded_sequence`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> packed = dl.nn.utils.rnn.pack_sequence([dl.tensor([1.0, 2.0]), dl.tensor([3.0])])
+        >>> packed.data.tolist(), packed.batch_sizes
+        ([1.0, 3.0, 2.0], (2, 1))
     """
 
     data: Tensor  # (sum of the lengths, ...)
@@ -167,6 +173,12 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
 
     Raises:
         ArgumentError, ShapeError
+
+    Example:
+        >>> import dl4all as dl
+        >>> packed = dl.nn.utils.rnn.pack_sequence([dl.tensor([1.0, 2.0, 3.0]), dl.tensor([4.0])])
+        >>> packed.data.tolist(), packed.batch_sizes
+        ([1.0, 4.0, 2.0, 3.0], (2, 1, 1))
     """
     lengths = [sequence.shape[0] for sequence in sequences]
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)

@@ -31,6 +31,7 @@ from dl4all.ops.composite.differences import trapezoid as trapezoid
 from dl4all.ops.composite.differences import trapezoid as trapz
 from dl4all.ops.composite.division import div as div
 from dl4all.ops.composite.division import div as divide
+from dl4all.ops.composite.embedding_bags import embedding as embedding
 from dl4all.ops.composite.embedding_bags import embedding_bag as embedding_bag
 from dl4all.ops.composite.grid_sampler import affine_grid as affine_grid
 from dl4all.ops.composite.grid_sampler import grid_sample as grid_sample
@@ -68,6 +69,7 @@ from dl4all.ops.composite.scatter import index_copy as index_copy
 from dl4all.ops.composite.scatter import index_fill as index_fill
 from dl4all.ops.composite.scatter import index_put as index_put
 from dl4all.ops.composite.scatter import masked_scatter as masked_scatter
+from dl4all.ops.composite.scatter import scatter as scatter
 from dl4all.ops.composite.scatter import scatter_reduce as scatter_reduce
 from dl4all.ops.composite.set_routines import isin as isin
 from dl4all.ops.composite.set_routines import unique as unique
@@ -149,6 +151,7 @@ __all__ = [
     "divide",
     "dsplit",
     "dstack",
+    "embedding",
     "embedding_bag",
     "equal",
     "fliplr",
@@ -198,6 +201,7 @@ __all__ = [
     "rot90",
     "rrelu",
     "rsub",
+    "scatter",
     "scatter_reduce",
     "searchsorted",
     "select_scatter",

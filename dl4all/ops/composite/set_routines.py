@@ -66,6 +66,11 @@ def unique(
     Returns:
         A tensor, or a tuple of it, the inverse and the counts if they are asked for. The gradient of an
         element goes to the first of the elements that equal it.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.unique(dl.tensor([3, 1, 3])).tolist()
+        [1, 3]
     """
     axis = None if dim is None else strides.axis("unique", dim, len(input.shape))
 

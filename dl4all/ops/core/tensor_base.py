@@ -87,9 +87,26 @@ def contiguous_strides(shape: Shape) -> Shape:
 class TensorBase:
     """A view of a storage by shape, strides and offset; strides and offset count elements."""
 
-    __slots__ = (
-        "__weakref__", "device", "dtype", "grad_meta", "offset", "shape", "storage", "strides", "view_of",
-    )  # fmt: skip
+    __slots__ = {  # with texts, which help() shows
+        "__weakref__": "The list of weak references.",
+        "device": "The device that has the elements.\n\n"
+        "Example:\n    >>> import dl4all as dl\n    >>> str(dl.ones(2, device='cpu').device)\n    'cpu'",
+        "dtype": "The type of the elements, one of NumPy's dtypes.\n\n"
+        "Example:\n    >>> import dl4all as dl\n    >>> dl.tensor([1.0]).dtype\n    dtype('float32')",
+        "grad_meta": "What differentiation knows of the tensor, or None."
+        "\n\nExample:\n    >>> import dl4all as dl\n    >>> dl.ones(2).grad_meta is None\n    True",
+        "offset": "The place of the first element in the storage, in elements.\n\n"
+        "Example:\n    >>> import dl4all as dl\n    >>> dl.arange(4)[2:].offset\n    2",
+        "shape": "The sizes of the axes.\n\n"
+        "Example:\n    >>> import dl4all as dl\n    >>> dl.ones(2, 3).shape\n    (2, 3)",
+        "storage": "The memory that the tensor and its views share.\n\n"
+        "Example:\n    >>> import dl4all as dl\n    >>> x = dl.ones(4)\n"
+        "    >>> x[2:].storage is x.storage\n    True",
+        "strides": "How many elements of the storage lie between neighbours along each axis.\n\n"
+        "Example:\n    >>> import dl4all as dl\n    >>> dl.ones(2, 3).strides\n    (3, 1)",
+        "view_of": "For a view, the tensor it is a view of, weakly, and when it was made; else None.\n\n"
+        "Example:\n    >>> import dl4all as dl\n    >>> dl.ones(2).view_of is None\n    True",
+    }
 
     result_class: ClassVar[type[TensorBase]]
     """The class of an op's result; for subclasses of Tensor it is Tensor."""
@@ -125,13 +142,22 @@ class TensorBase:
         raise NotImplementedError
 
     def numel(self) -> int:
-        """The number of elements."""
+        """The number of elements.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2, 3).numel()
+            6
+        """
         return math.prod(self.shape)
 
-    def is_contiguous(self, memory_format: object = None) -> bool:
+    def is_contiguous(self) -> bool:
         """Whether elements lie in row-major order without gaps; strides of axes of size 1 do not matter.
 
-        `memory_format` is without effect: there is no other order.
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2, 3).T.is_contiguous()
+            False
         """
         expected = contiguous_strides(self.shape)
         if self.strides == expected:
@@ -142,7 +168,13 @@ class TensorBase:
         )
 
     def as_strided(self, shape: Shape, strides: Shape, offset: int) -> Any:
-        """A view of the same memory; strides and offset count elements."""
+        """A view of the same memory; strides and offset count elements.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.arange(6).as_strided((2, 2), (3, 1), 1).tolist()
+            [[1, 2], [4, 5]]
+        """
         view = type(self).result_class(self.storage, shape, self.dtype, self.device, strides, offset)
         base = None if self.view_of is None or self.view_of[0]() is None else self.view_of[0]
         view.view_of = (weakref.ref(self) if base is None else base, self.storage.history_version)
@@ -156,6 +188,11 @@ class TensorBase:
 
         Raises:
             OutOfMemoryError: it does, and the tensor is a view that repeats elements too often.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2, device="cpu").on_host
+            <bound method TensorBase.on_host of tensor([1., 1.])>
         """
         count = math.prod(self.shape)
         if not count:  # NumPy refuses an offset past the end of empty memory
@@ -172,7 +209,15 @@ class TensorBase:
         return self.strided(start)(data)
 
     def byte_range(self) -> tuple[int, int]:
-        """The first byte of the storage that the elements lie in, at the start of a word, and the end."""
+        """The first byte of the storage that the elements lie in, at the start of a word, and the end.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.ones(4)
+            >>> start, end = x[1:3].byte_range()
+            >>> end - start
+            8
+        """
         extents = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
         first = self.offset + sum(extent for extent in extents if extent < 0)
         last = self.offset + sum(extent for extent in extents if extent > 0)
@@ -180,7 +225,15 @@ class TensorBase:
         return first * itemsize // 4 * 4, (last + 1) * itemsize
 
     def strided(self, start: int = 0) -> Callable[[npt.NDArray[np.uint8]], npt.NDArray[Any]]:
-        """What shows the elements in the storage's bytes from `start` on; it does not keep the storage."""
+        """What shows the elements in the storage's bytes from `start` on; it does not keep the storage.
+
+        Example:
+            >>> import dl4all as dl
+            >>> import numpy as np
+            >>> x = dl.arange(4, device="cpu")[::2]
+            >>> x.strided()(np.arange(4).view(np.uint8)).tolist()
+            [0, 2]
+        """
         itemsize = self.dtype.itemsize
         return functools.partial(
             np.ndarray,
@@ -189,6 +242,13 @@ class TensorBase:
             offset=self.offset * itemsize - start,
             strides=tuple(stride * itemsize for stride in self.strides),
         )
+
+
+def host_int(value: Any) -> Any:
+    """A tensor of one integer as an int; anything else as it is."""
+    if isinstance(value, TensorBase) and value.dtype.kind in "iu" and value.numel() == 1:
+        return int(value.on_host().item())
+    return value
 
 
 def host_array(tensor: TensorBase) -> npt.NDArray[Any]:

@@ -17,14 +17,12 @@ from dl4all.ops.indexing.concatenation import split as split
 from dl4all.ops.indexing.concatenation import stack as stack
 from dl4all.ops.indexing.concatenation import unbind as unbind
 from dl4all.ops.indexing.concatenation import vstack as vstack
-from dl4all.ops.indexing.embeddings import embedding as embedding
 from dl4all.ops.indexing.embeddings import one_hot as one_hot
 from dl4all.ops.indexing.gather_scatter import gather as gather
 from dl4all.ops.indexing.gather_scatter import index_add as index_add
 from dl4all.ops.indexing.gather_scatter import index_select as index_select
 from dl4all.ops.indexing.gather_scatter import masked_select as masked_select
 from dl4all.ops.indexing.gather_scatter import nonzero as nonzero
-from dl4all.ops.indexing.gather_scatter import scatter as scatter
 from dl4all.ops.indexing.gather_scatter import scatter_add as scatter_add
 from dl4all.ops.indexing.gather_scatter import take as take
 from dl4all.ops.indexing.gather_scatter import take_along_dim as take_along_dim
@@ -51,7 +49,6 @@ __all__ = [
     "copy_",
     "diag",
     "diag_embed",
-    "embedding",
     "fill_",
     "flip",
     "gather",
@@ -68,7 +65,6 @@ __all__ = [
     "repeat",
     "repeat_interleave",
     "roll",
-    "scatter",
     "scatter_add",
     "setitem",
     "split",

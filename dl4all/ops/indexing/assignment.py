@@ -114,7 +114,13 @@ def fill_(input: T, value: Array | Scalar) -> T:
 
 @export("Tensor")
 def zero_(input: T) -> T:
-    """Set all elements to zero; returns the tensor."""
+    """Set all elements to zero; returns the tensor.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.ones(2).zero_().tolist()
+        [0.0, 0.0]
+    """
     return fill_(input, 0)
 
 

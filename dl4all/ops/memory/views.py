@@ -5,17 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import EllipsisType
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides as layout
 from dl4all.ops.core import tape
+from dl4all.ops.core.default_dtype import MissingDType, checked_dtype
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import integer
+from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
-from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, contiguous_strides
+from dl4all.ops.core.tensor_base import (
+    Array,
+    Dims,
+    DTypeLike,
+    Shape,
+    TensorBase,
+    contiguous_strides,
+    host_int,
+)
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.memory.copy import COPY, MOVABLE_DTYPES, copy_into, fill_with, fresh_copy, new_like
 from dl4all.scheduler import capture
@@ -24,11 +34,20 @@ T = TypeVar("T", bound=TensorBase)
 
 
 @export("Tensor")
-def contiguous(input: T, memory_format: object = None) -> T:
+def contiguous(input: T, memory_format: MemoryFormat = None) -> T:
     """The tensor itself if its elements lie in row-major order, else a copy in which they do.
 
-    `memory_format` is without effect: there is no other order.
+    Args:
+        input: any shape and dtype.
+        memory_format: is taken for PyTorch's sake, see :class:`dl4all.memory_format`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tensor([[1, 2], [3, 4]]).T.contiguous().stride()
+        (2, 1)
     """
+    if memory_format is not None:
+        check_memory_format("contiguous", memory_format)
     if input.is_contiguous():
         return input
     copied: T
@@ -40,8 +59,12 @@ def contiguous(input: T, memory_format: object = None) -> T:
     return copied
 
 
+@overload
+def reshape(input: T, *shape: int | Shape) -> T: ...
+@overload
+def reshape(input: T, *, shape: Shape) -> T: ...
 @export("dl", "Tensor")
-def reshape(input: T, *shape: int | Shape) -> T:
+def reshape(input: T, *args: int | Shape, **named: Shape) -> T:
     """The same elements in another shape; one size may be -1. A view of a contiguous tensor.
 
     Raises:
@@ -53,7 +76,7 @@ def reshape(input: T, *shape: int | Shape) -> T:
         [[1.0, 2.0], [3.0, 4.0]]
     """
     old_shape = input.shape
-    new_shape = layout.complete_shape(layout.sizes("reshape", shape), old_shape)
+    new_shape = layout.complete_shape(layout.named_sizes("reshape", args, named, "shape"), old_shape)
     source = contiguous(input)
     result: T = source.as_strided(new_shape, contiguous_strides(new_shape), source.offset)
     tape.add_node("reshape", [source], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
@@ -80,15 +103,34 @@ def reshape_as(input: T, other: TensorBase) -> T:
     return reshape(input, other.shape)
 
 
+@overload
+def view(input: T, *size: int | Shape) -> T: ...
+@overload
+def view(input: T, *, size: Shape) -> T: ...
+@overload
+def view(input: T, dtype: DTypeLike) -> T: ...
 @export("Tensor")
-def view(input: T, *shape: int | Shape) -> T:
+def view(input: T, *args: Any, **named: Any) -> T:
     """:func:`reshape`, never with a copy: the result shares the memory of `input`.
+
+    With a dtype in place of sizes the same bits are read as elements of that dtype, without a gradient; the
+    last axis shrinks or grows by the ratio of their sizes.
 
     Raises:
         ShapeError: the numbers of elements differ, or the strides do not allow it.
+        DTypeError: tensors cannot have the dtype.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tensor([1.0, -2.0]).view(dl.int32).tolist()
+        [1065353216, -1073741824]
     """
+    if len(args) == 1 and isinstance(args[0], (np.dtype, type, str, MissingDType)):
+        return _view_as_dtype(input, args[0])
+    if "dtype" in named:
+        return _view_as_dtype(input, named["dtype"])
     old_shape = input.shape
-    new_shape = layout.complete_shape(layout.sizes("view", shape), old_shape, "view")
+    new_shape = layout.complete_shape(layout.named_sizes("view", args, named, "size"), old_shape, "view")
     strides = layout.view_strides(old_shape, input.strides, new_shape)
     if strides is None:
         raise ShapeError(
@@ -100,9 +142,43 @@ def view(input: T, *shape: int | Shape) -> T:
     return result
 
 
+def _view_as_dtype(input: T, dtype: Any) -> T:
+    """The bits of a tensor as elements of another dtype.
+
+    Raises:
+        DTypeError: tensors cannot have it.
+        ShapeError: the last axis does not hold a whole number of its elements side by side.
+    """
+    wanted = checked_dtype("view", dtype)
+    old, new = input.dtype.itemsize, wanted.itemsize
+    shape, strides, offset = list(input.shape), list(input.strides), input.offset
+    if old != new:
+        fits = bool(shape) and strides[-1] == 1
+        if fits and new > old:
+            ratio = new // old
+            fits = not any(number % ratio for number in (shape[-1], offset, *strides[:-1]))
+        if not fits:
+            raise ShapeError(
+                f"[view] a tensor of shape {input.shape}, strides {input.strides} and {input.dtype} has no "
+                f"view as {wanted}; use .contiguous(), with a last axis of whole elements"
+            )
+        shape[-1] = shape[-1] * old // new
+        strides = [*(stride * old // new for stride in strides[:-1]), 1]
+        offset = offset * old // new
+    result: T = input.as_strided(tuple(shape), tuple(strides), offset)
+    result.dtype = wanted
+    return result
+
+
 @export("Tensor")
 def view_as(input: T, other: TensorBase) -> T:
-    """:func:`view` with the shape of another tensor."""
+    """:func:`view` with the shape of another tensor.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.arange(4).view_as(dl.ones(2, 2)).tolist()
+        [[0, 1], [2, 3]]
+    """
     return view(input, other.shape)
 
 
@@ -187,8 +263,12 @@ def _with_axes(input: T, axes: Sequence[int]) -> T:
     return result
 
 
+@overload
+def permute(input: T, *dims: int | Shape) -> T: ...
+@overload
+def permute(input: T, *, dims: Shape) -> T: ...
 @export("dl", "Tensor")
-def permute(input: T, *dims: int | Shape) -> T:
+def permute(input: T, *args: int | Shape, **named: Shape) -> T:
     """A view with the axes in another order.
 
     Raises:
@@ -200,7 +280,7 @@ def permute(input: T, *dims: int | Shape) -> T:
         (4, 2, 3)
     """
     ndim = len(input.shape)
-    listed = layout.sizes("permute", dims)
+    listed = layout.named_sizes("permute", args, named, "dims")
     order = [layout.axis("permute", dim, ndim) for dim in listed]
     if sorted(order) != list(range(ndim)):
         raise ArgumentError(f"[permute] {listed} does not name each axis of {input.shape} once")
@@ -228,7 +308,7 @@ def inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-@export("dl", "Tensor", aliases=("swapaxes", "swapdims"))
+@export("dl", "Tensor", aliases=("swapdims",))
 def transpose(input: T, dim0: int, dim1: int) -> T:
     """A view with two axes swapped.
 
@@ -245,7 +325,16 @@ def transpose(input: T, dim0: int, dim1: int) -> T:
     return in_order(input, order)
 
 
-swapaxes = transpose
+@export("dl", "Tensor")
+def swapaxes(input: T, axis0: int, axis1: int) -> T:
+    """:func:`transpose`, under NumPy's name.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.swapaxes(dl.zeros(2, 3, 5), axis0=0, axis1=2).shape
+        (5, 3, 2)
+    """
+    return transpose(input, axis0, axis1)
 
 
 @export("dl", "Tensor", aliases=("moveaxis",))
@@ -278,15 +367,26 @@ def movedim(input: T, source: int | Shape, destination: int | Shape) -> T:
     return in_order(input, order[: len(input.shape)])
 
 
+@overload
+def expand(input: T, *size: int | Shape) -> T: ...
+@overload
+def expand(input: T, *, size: Shape) -> T: ...
 @export("Tensor")
-def expand(input: T, *shape: int | Shape) -> T:
+def expand(input: T, *args: int | Shape, **named: Shape) -> T:
     """A view in which axes of size 1 are repeated without copying; -1 keeps a size.
 
     Raises:
         ShapeError: an axis whose size is not 1 would change.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tensor([[1], [2]]).expand(2, 3).tolist()
+        [[1, 1, 1], [2, 2, 2]]
     """
     old_shape = input.shape
-    new_shape, strides = layout.expanded(layout.sizes("expand", shape), old_shape, input.strides)
+    new_shape, strides = layout.expanded(
+        layout.named_sizes("expand", args, named, "size"), old_shape, input.strides
+    )
     result: T = input.as_strided(new_shape, strides, input.offset)
     tape.add_node("expand", [input], [result], lambda grads, saved, needs: [_summed_to(grads[0], old_shape)])
     return result
@@ -299,20 +399,26 @@ def _summed_to(gradient: T, shape: Shape) -> T:
 
 @export("Tensor")
 def expand_as(input: T, other: TensorBase) -> T:
-    """:func:`expand` to the shape of another tensor."""
+    """:func:`expand` to the shape of another tensor.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tensor([1, 2]).expand_as(dl.ones(2, 2)).tolist()
+        [[1, 2], [1, 2]]
+    """
     return expand(input, other.shape)
 
 
 @export("dl", "Tensor")
-def broadcast_to(input: T, shape: Shape) -> T:
-    """A view of `shape`: axes of size 1 and new axes in front repeat the elements.
+def broadcast_to(input: T, size: Shape) -> T:
+    """A view of shape `size`: axes of size 1 and new axes in front repeat the elements.
 
     Example:
         >>> import dl4all as dl
         >>> dl.broadcast_to(dl.tensor([1, 2]), (2, 2)).tolist()
         [[1, 2], [1, 2]]
     """
-    return expand(input, shape)
+    return expand(input, size)
 
 
 @export("dl", "Tensor")
@@ -325,7 +431,7 @@ def select(input: T, dim: int, index: int) -> T:
         [3, 4]
     """
     axis = layout.axis("select", dim, len(input.shape))
-    return _index(input, (*(layout.ALL,) * axis, index))
+    return _index(input, (*(layout.ALL,) * axis, host_int(index)))
 
 
 @export("dl", "Tensor")

@@ -37,7 +37,22 @@ __all__ = [
 Array: TypeAlias = NDArray[np.float32]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
+"""The mean of ImageNet's pixels in red, green and blue, of pixels between 0 and 1.
+
+Example:
+    >>> import dl4all as dl
+    >>> len(dl.data.IMAGENET_MEAN)
+    3
+"""
+
 IMAGENET_STD = (0.229, 0.224, 0.225)
+"""The standard deviation of ImageNet's pixels in red, green and blue, of pixels between 0 and 1.
+
+Example:
+    >>> import dl4all as dl
+    >>> len(dl.data.IMAGENET_STD)
+    3
+"""
 
 _MAX_PIXELS = 1 << 28
 """The most pixels that `resize` makes; a strip of 1 x 1,000,000 pixels would become 50 GB."""
