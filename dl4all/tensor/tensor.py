@@ -217,14 +217,23 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         """
         return ops.is_nonzero(self)
 
-    def numpy(self) -> npt.NDArray[Any]:
+    def numpy(self, *, force: bool = False) -> npt.NDArray[Any]:
         """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy.
+
+        Args:
+            force: return them for a leaf that requires gradients, too.
+
+        Raises:
+            GradientError: the tensor is a leaf that requires gradients, such as a parameter: what NumPy does
+                to its memory no gradient would know of.
 
         Example:
             >>> import dl4all as dl
             >>> dl.tensor([1.0, 2.0]).numpy()
             array([1., 2.], dtype=float32)
         """
+        if not force and self.requires_grad and self.is_leaf:
+            raise GradientError("[numpy] the tensor is a leaf that requires gradients; use .detach().numpy()")
         return transfer.download(self)
 
     def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -249,7 +258,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
             >>> np.asarray(dl.tensor([1.0], device="cpu")).tolist()
             [1.0]
         """
-        return self.numpy().data
+        return self.numpy(force=True).data
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers.
