@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from dl4all import autograd, ops
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from dl4all.missing_names import add_missing
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.limits import host_memory
@@ -216,14 +217,23 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         """
         return ops.is_nonzero(self)
 
-    def numpy(self) -> npt.NDArray[Any]:
+    def numpy(self, *, force: bool = False) -> npt.NDArray[Any]:
         """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy.
+
+        Args:
+            force: return them for a leaf that requires gradients, too.
+
+        Raises:
+            GradientError: the tensor is a leaf that requires gradients, such as a parameter: what NumPy does
+                to its memory no gradient would know of.
 
         Example:
             >>> import dl4all as dl
             >>> dl.tensor([1.0, 2.0]).numpy()
             array([1., 2.], dtype=float32)
         """
+        if not force and self.requires_grad and self.is_leaf:
+            raise GradientError("[numpy] the tensor is a leaf that requires gradients; use .detach().numpy()")
         return transfer.download(self)
 
     def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -248,7 +258,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
             >>> np.asarray(dl.tensor([1.0], device="cpu")).tolist()
             [1.0]
         """
-        return self.numpy().data
+        return self.numpy(force=True).data
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers.
@@ -711,6 +721,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
 
 Tensor.result_class = Tensor
+add_missing(Tensor, "torch.Tensor")
 
 
 def _new(
