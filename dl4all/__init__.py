@@ -10,8 +10,38 @@ from __future__ import annotations
 
 import numpy as np
 
-from dl4all import _functions, autograd, data, errors, func, io, memory, models, nn, optim, sparse, training
+from dl4all import (
+    _functions,
+    accelerator,
+    amp,
+    autograd,
+    backends,
+    compiler,
+    cuda,
+    data,
+    distributed,
+    errors,
+    fft,
+    func,
+    io,
+    jit,
+    linalg,
+    memory,
+    models,
+    mps,
+    multiprocessing,
+    nn,
+    optim,
+    random,
+    sparse,
+    special,
+    training,
+    version,
+    xpu,
+)
+from dl4all import process_settings as _process_settings
 from dl4all._functions import *
+from dl4all.amp import autocast
 from dl4all.autograd import (
     enable_grad,
     grad,
@@ -34,6 +64,7 @@ from dl4all.ops.core.default_dtype import BFLOAT16
 from dl4all.ops.core.tensor_base import Size
 from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision, set_float32_matmul_precision
 from dl4all.ops.random.generator import Generator
+from dl4all.process_settings import *
 from dl4all.runtime.op_regions import debug_region
 from dl4all.runtime.registry import devices
 from dl4all.scheduler import fallback
@@ -54,19 +85,36 @@ from dl4all.tensor import ranges as _ranges
 from dl4all.tensor.creation import *
 from dl4all.tensor.dtypes import *
 from dl4all.tensor.legacy import *
+from dl4all.tensor.print_options import set_printoptions
 from dl4all.tensor.random import *
 from dl4all.tensor.ranges import *
 from dl4all.tensor.sparse import sparse_coo_tensor
 from dl4all.tensor.tensor import Tensor
 from dl4all.training import Trainer
-
-__version__ = "0.1.0"
+from dl4all.version import __version__ as __version__
 
 float16, float32, float64 = np.dtype("float16"), np.dtype("float32"), np.dtype("float64")
 int8, int16, int32, int64 = np.dtype("int8"), np.dtype("int16"), np.dtype("int32"), np.dtype("int64")
 uint8, bool_ = np.dtype("uint8"), np.dtype("bool")
 
 __all__ = [
+    "accelerator",
+    "amp",
+    "autocast",
+    "backends",
+    "compiler",
+    "cuda",
+    "distributed",
+    "fft",
+    "jit",
+    "linalg",
+    "mps",
+    "multiprocessing",
+    "random",
+    "special",
+    "version",
+    "xpu",
+    "set_printoptions",
     "dtype",
     "short",
     "long",
@@ -136,6 +184,7 @@ __all__ = [
     *_creation.__all__,
     *_dtypes.__all__,
     *_functions.__all__,
+    *_process_settings.__all__,
     *_legacy.__all__,
     *_random.__all__,
     *_ranges.__all__,

@@ -38,7 +38,7 @@ RENAMED = {
 DEFAULT_DTYPE = "a dtype of None stands for dl.get_default_dtype()"
 
 CHANGED = {
-    "dl4all.Device": "opens a device by its name, as dl.device, which is the same; tests have Device.of_backend",
+    "dl4all.Device": "opens a device by its name; of_backend makes one",
     "dl4all.Tensor": "takes what torch.Tensor takes as well",
     "dl4all.Tensor.result_class": "the same class",
     **dict.fromkeys(

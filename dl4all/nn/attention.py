@@ -13,7 +13,9 @@ from dl4all.nn import functional, init
 from dl4all.nn.linear import Linear
 from dl4all.nn.module import Module
 from dl4all.nn.parameter import Parameter
-from dl4all.tensor.creation import empty, from_numpy
+from dl4all.ops.core.tensor_base import DTypeLike
+from dl4all.tensor.arguments import DeviceLike
+from dl4all.tensor.creation import empty, from_numpy, zeros
 from dl4all.tensor.tensor import Tensor
 
 
@@ -25,8 +27,11 @@ class MultiheadAttention(Module):
         num_heads: how many heads there are.
         dropout: the probability with which an attention weight becomes zero in training.
         bias: whether the projections have biases.
+        add_bias_kv: whether a learned key and value come after the others.
+        add_zero_attn: whether a key and a value of zeros come after the others.
         kdim, vdim: features of key and value; by default `embed_dim`.
         batch_first: whether tensors are (N, L, features) rather than (L, N, features).
+        device, dtype: of the parameters; by default the CPU and float32.
 
     Shape:
         Query (L, N, embed_dim), key (S, N, kdim), value (S, N, vdim), or all without N.
@@ -48,10 +53,13 @@ class MultiheadAttention(Module):
         num_heads: int,
         dropout: float = 0.0,
         bias: bool = True,
-        *,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
     ) -> None:
         super().__init__()
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
@@ -69,9 +77,16 @@ class MultiheadAttention(Module):
             self.k_proj_weight = _xavier(embed_dim, self.kdim)
             self.v_proj_weight = _xavier(embed_dim, self.vdim)
         self.in_proj_bias = Parameter(init.zeros((3 * embed_dim,))) if bias else None
+        self.bias_k = self.bias_v = None
+        if add_bias_kv:
+            self.bias_k, self.bias_v = (
+                Parameter(init.xavier_normal_(empty((1, 1, embed_dim), device="cpu"))) for _ in range(2)
+            )
+        self.add_zero_attn = add_zero_attn
         self.out_proj = Linear(embed_dim, embed_dim, bias)
         if bias:
             self.out_proj.bias = Parameter(init.zeros((embed_dim,)))
+        self._place(device, dtype)
 
     def forward(
         self,
@@ -114,8 +129,10 @@ class MultiheadAttention(Module):
         elif self.batch_first:
             query, key, value = (t.swapaxes(0, 1) for t in (query, key, value))
         (length, batch), keys = query.shape[:2], key.shape[0]
-        q, k, v = (self._split_heads(t) for t in self._project(query, key, value))
+        q, k, v = self._with_more_keys(*self._project(query, key, value))
         mask = self._additive_mask(attn_mask, key_padding_mask, q, keys)
+        if mask is not None and k.shape[2] > keys:  # all queries see the keys that have been added
+            mask = ops.pad(mask, (0, k.shape[2] - keys))
         rate = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
@@ -157,6 +174,17 @@ class MultiheadAttention(Module):
         return [
             functional.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True)
         ]
+
+    def _with_more_keys(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Split all three into heads, after a learned key and value and ones of zeros are added."""
+        batch, size = q.shape[1], self.embed_dim
+        if self.bias_k is not None and self.bias_v is not None:
+            k = ops.cat([k, self.bias_k.expand(1, batch, size)])
+            v = ops.cat([v, self.bias_v.expand(1, batch, size)])
+        if self.add_zero_attn:
+            nothing = zeros((1, batch, size), dtype=k.dtype, device=k.device)
+            k, v = ops.cat([k, nothing]), ops.cat([v, nothing])
+        return self._split_heads(q), self._split_heads(k), self._split_heads(v)
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """(L, N, features) as (N, heads, L, features of a head)."""

@@ -13,6 +13,8 @@ from dl4all.nn.parameter import Parameter
 from dl4all.nn.recurrence import States, Steps, Weights
 from dl4all.nn.utils.rnn import PackedSequence
 from dl4all.ops.core.limits import LAYERS, integer
+from dl4all.ops.core.tensor_base import DTypeLike
+from dl4all.tensor.arguments import DeviceLike
 from dl4all.tensor.creation import zeros
 from dl4all.tensor.tensor import Tensor
 
@@ -124,7 +126,7 @@ class _GruStep(_Recurrence):
         return "gru"
 
 
-class _RecurrentLayers(_Recurrence):
+class RNNBase(_Recurrence):
     """A stack of recurrent layers over whole sequences.
 
     Internally sequences are always packed: the rows of all time steps follow each other. The product of the
@@ -140,6 +142,8 @@ class _RecurrentLayers(_Recurrence):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
     ) -> None:
         super().__init__(input_size, hidden_size, bias)
         integer(type(self).__name__, "num_layers", num_layers, least=1, most=LAYERS)
@@ -154,6 +158,7 @@ class _RecurrentLayers(_Recurrence):
                 self._add_parameters(
                     input_size if layer == 0 else self._output_size * self._directions, suffix
                 )
+        self._place(device, dtype)
 
     @property
     def _directions(self) -> int:
@@ -241,7 +246,7 @@ class _RecurrentLayers(_Recurrence):
         return ", ".join(arguments)
 
 
-class RNN(_RecurrentLayers):
+class RNN(RNNBase):
     """Elman RNN layers: ``h = tanh(x @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh)``.
 
     Args:
@@ -254,6 +259,7 @@ class RNN(_RecurrentLayers):
         dropout: the probability with which outputs between layers become zero in training.
         bidirectional: whether each layer also runs from the end to the start, which doubles the features of
             the outputs.
+        device, dtype: of the parameters; by default the CPU and float32.
 
     Shape:
         Input (T, N, input_size), (T, input_size) or a packed sequence, and initial states of shape
@@ -280,12 +286,16 @@ class RNN(_RecurrentLayers):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
     ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype
+        )
         self.nonlinearity = _check_nonlinearity("RNN", nonlinearity)
 
 
-class LSTM(_LstmStep, _RecurrentLayers):
+class LSTM(_LstmStep, RNNBase):
     """LSTM layers: long short-term memory (Hochreiter and Schmidhuber, 1997).
 
     Args:
@@ -318,6 +328,8 @@ class LSTM(_LstmStep, _RecurrentLayers):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
     ) -> None:
         if proj_size and not 0 < proj_size < hidden_size:
             raise ArgumentError(
@@ -325,10 +337,12 @@ class LSTM(_LstmStep, _RecurrentLayers):
                 f"got {proj_size}"
             )
         self.proj_size = proj_size  # parameters' shapes depend on it
-        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype
+        )
 
 
-class GRU(_GruStep, _RecurrentLayers):
+class GRU(_GruStep, RNNBase):
     """GRU layers: gated recurrent units (Cho et al., arXiv:1406.1078).
 
     Args:
@@ -345,12 +359,20 @@ class GRU(_GruStep, _RecurrentLayers):
     """
 
 
-class _RecurrentCell(_Recurrence):
+class RNNCellBase(_Recurrence):
     """Computes one time step per call."""
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
+    ) -> None:
         super().__init__(input_size, hidden_size, bias)
         self._add_parameters(input_size)
+        self._place(device, dtype)
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """The next states; without `hx`, those after states of zeros."""
@@ -367,7 +389,7 @@ class _RecurrentCell(_Recurrence):
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
 
 
-class RNNCell(_RecurrentCell):
+class RNNCell(RNNCellBase):
     """One step of :class:`RNN`.
 
     Args:
@@ -386,13 +408,19 @@ class RNNCell(_RecurrentCell):
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh"
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
     ) -> None:
-        super().__init__(input_size, hidden_size, bias)
+        super().__init__(input_size, hidden_size, bias, device, dtype)
         self.nonlinearity = _check_nonlinearity("RNNCell", nonlinearity)
 
 
-class LSTMCell(_LstmStep, _RecurrentCell):
+class LSTMCell(_LstmStep, RNNCellBase):
     """One step of :class:`LSTM`.
 
     Args:
@@ -409,7 +437,7 @@ class LSTMCell(_LstmStep, _RecurrentCell):
     """
 
 
-class GRUCell(_GruStep, _RecurrentCell):
+class GRUCell(_GruStep, RNNCellBase):
     """One step of :class:`GRU`.
 
     Args:

@@ -18,6 +18,7 @@ from dl4all.nn.linear import Linear
 from dl4all.nn.module import Module
 from dl4all.nn.normalization import LayerNorm
 from dl4all.ops.core.limits import LAYERS, integer
+from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.tensor.arguments import DeviceLike
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
@@ -39,6 +40,8 @@ class _TransformerLayer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
     ) -> None:
         super().__init__()
         name = type(self).__name__
@@ -58,6 +61,7 @@ class _TransformerLayer(Module):
         for k in range(3 if self.crosses else 2):
             setattr(self, f"norm{k + 1}", LayerNorm(d_model, layer_norm_eps, bias=bias))
             setattr(self, f"dropout{k + 1}", Dropout(dropout))
+        self._place(device, dtype)
 
     crosses = False  # whether there is attention to the encoder's output
 
@@ -88,6 +92,7 @@ class TransformerEncoderLayer(_TransformerLayer):
         batch_first: whether tensors are (N, T, d_model) rather than (T, N, d_model).
         norm_first: normalize the input of each sublayer, rather than the output.
         bias: whether linear layers and normalizations have biases.
+        device, dtype: of the parameters; by default the CPU and float32.
 
     Shape:
         (T, N, d_model), or without N, the same out.
@@ -118,7 +123,7 @@ class TransformerDecoderLayer(_TransformerLayer):
 
     Args:
         d_model, nhead, dim_feedforward, dropout, activation: as for the encoder layer.
-        layer_norm_eps, batch_first, norm_first, bias: as for the encoder layer.
+        layer_norm_eps, batch_first, norm_first, bias, device, dtype: as for the encoder layer.
 
     Shape:
         (T, N, d_model) and a memory (S, N, d_model), to (T, N, d_model).
@@ -164,6 +169,7 @@ class TransformerEncoder(Module):
         encoder_layer: the layer that is copied.
         num_layers: how many copies there are.
         norm: a normalization after the last layer.
+        enable_nested_tensor, mask_check: are taken for PyTorch's sake, which computes faster by them.
 
     Example:
         >>> import dl4all as dl
@@ -173,11 +179,17 @@ class TransformerEncoder(Module):
     """
 
     def __init__(
-        self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Module | None = None
+        self,
+        encoder_layer: Module,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
     ) -> None:
         super().__init__()
         integer(type(self).__name__, "num_layers", num_layers, least=0, most=LAYERS)
         self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])
+        self.num_layers = num_layers
         self.norm = norm
 
     def forward(
@@ -185,10 +197,11 @@ class TransformerEncoder(Module):
         src: Tensor,
         mask: Tensor | None = None,
         src_key_padding_mask: Tensor | None = None,
-        is_causal: bool = False,
+        is_causal: bool | None = None,
     ) -> Tensor:
+        """Masks as in :class:`MultiheadAttention`; `is_causal` only describes `mask`."""
         for layer in self.layers:
-            src = layer(src, mask, src_key_padding_mask)
+            src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask)
         return src if self.norm is None else self.norm(src)
 
 
@@ -207,18 +220,34 @@ class TransformerDecoder(Module):
         (1, 3, 8)
     """
 
-    def __init__(
-        self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None
-    ) -> None:
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
         integer(type(self).__name__, "num_layers", num_layers, least=0, most=LAYERS)
         self.layers = ModuleList([copy.deepcopy(decoder_layer) for _ in range(num_layers)])
+        self.num_layers = num_layers
         self.norm = norm
 
-    def forward(self, tgt: Tensor, memory: Tensor, *masks: Any, **options: Any) -> Tensor:
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
         """Arguments as for :class:`TransformerDecoderLayer`."""
         for layer in self.layers:
-            tgt = layer(tgt, memory, *masks, **options)
+            tgt = layer(
+                tgt,
+                memory,
+                tgt_mask=tgt_mask,
+                memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask,
+                memory_key_padding_mask=memory_key_padding_mask,
+            )
         return tgt if self.norm is None else self.norm(tgt)
 
 
@@ -227,7 +256,7 @@ class Transformer(Module):
 
     Args:
         d_model, nhead, dim_feedforward, dropout, activation: as for :class:`TransformerEncoderLayer`.
-        layer_norm_eps, batch_first, norm_first, bias: as for the encoder layer, too.
+        layer_norm_eps, batch_first, norm_first, bias, device, dtype: as for the encoder layer, too.
         num_encoder_layers, num_decoder_layers: how many layers each has.
         custom_encoder, custom_decoder: modules to use in place of the stacks.
 
@@ -257,6 +286,8 @@ class Transformer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
     ) -> None:
         super().__init__()
         layer_arguments: tuple[Any, ...] = (
@@ -276,6 +307,7 @@ class Transformer(Module):
         for parameter in self.parameters():
             if len(parameter.shape) > 1:
                 init.xavier_uniform_(parameter)
+        self._place(device, dtype)
 
     def forward(
         self,
@@ -287,8 +319,11 @@ class Transformer(Module):
         src_key_padding_mask: Tensor | None = None,
         tgt_key_padding_mask: Tensor | None = None,
         memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
     ) -> Tensor:
-        """Masks as in :class:`MultiheadAttention`."""
+        """Masks as in :class:`MultiheadAttention`; the last three arguments only describe masks."""
         memory = self.encoder(src, src_mask, src_key_padding_mask)
         result: Tensor = self.decoder(
             tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask
@@ -296,7 +331,9 @@ class Transformer(Module):
         return result
 
     @staticmethod
-    def generate_square_subsequent_mask(sz: int, device: DeviceLike = "auto") -> Tensor:
+    def generate_square_subsequent_mask(
+        sz: int, device: DeviceLike | None = None, dtype: DTypeLike = None
+    ) -> Tensor:
         """A causal mask: -inf above the diagonal, 0 elsewhere.
 
         Example:
@@ -304,4 +341,4 @@ class Transformer(Module):
             >>> dl.nn.Transformer.generate_square_subsequent_mask(2, device="cpu").tolist()
             [[0.0, -inf], [0.0, 0.0]]
         """
-        return from_numpy(np.triu(np.full((sz, sz), -math.inf, np.float32), 1), device)
+        return from_numpy(np.triu(np.full((sz, sz), -math.inf, dtype or np.float32), 1), device or "auto")

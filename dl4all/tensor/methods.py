@@ -69,6 +69,8 @@ class Methods(TensorBase):
     index_copy_ = ops.in_place(ops.index_copy)
     index_fill = ops.index_fill
     index_fill_ = ops.in_place(ops.index_fill)
+    scatter = ops.scatter
+    scatter_ = ops.in_place(ops.scatter)
     index_put = ops.index_put
     index_put_ = ops.in_place(ops.index_put)
     masked_scatter = ops.masked_scatter
@@ -298,8 +300,6 @@ class Methods(TensorBase):
     index_add = ops.index_add
     index_add_ = ops.in_place(ops.index_add)
     gather = ops.gather
-    scatter = ops.scatter
-    scatter_ = ops.in_place(ops.scatter)
     scatter_add = ops.scatter_add
     scatter_add_ = ops.in_place(ops.scatter_add)
     take = ops.take
@@ -357,8 +357,8 @@ class Methods(TensorBase):
     unsqueeze = ops.unsqueeze
     permute = ops.permute
     transpose = ops.transpose
-    swapaxes = ops.transpose
     swapdims = ops.transpose
+    swapaxes = ops.swapaxes
     movedim = ops.movedim
     moveaxis = ops.movedim
     expand = ops.expand
@@ -395,9 +395,9 @@ class Methods(TensorBase):
     softmax = ops.softmax
     log_softmax = ops.log_softmax
     logsumexp = ops.logsumexp
+    var = ops.var
+    std = ops.std
     sum = ops.sum
     mean = ops.mean
     prod = ops.prod
-    var = ops.var
-    std = ops.std
     norm = ops.norm

@@ -316,7 +316,9 @@ def randint_like(
     """
     start, end = (0, low) if high is None else (low, high)
     result_dtype = input.dtype if dtype is None else checked_dtype(dtype)
-    return randint(start, end, input.shape, dtype=result_dtype, generator=generator, device=input.device)
+    target = input.device if device is None else device
+    result = randint(start, end, input.shape, dtype=result_dtype, generator=generator, device=target)
+    return result.requires_grad_() if requires_grad else result
 
 
 def randperm(

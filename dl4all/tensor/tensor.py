@@ -31,6 +31,7 @@ from dl4all.tensor.arguments import ArrayLike, DeviceLike, checked_dtype, checke
 from dl4all.tensor.conversions import Conversions
 from dl4all.tensor.inplace import InplaceMethods
 from dl4all.tensor.methods import Methods
+from dl4all.tensor.print_options import text_of
 from dl4all.tensor.properties import Properties
 from dl4all.tensor.random_fills import RandomFills
 
@@ -177,9 +178,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         return ne(self, other) if isinstance(other, (TensorBase, *NUMBERS)) else NotImplemented
 
     def __repr__(self) -> str:
-        body = np.array2string(
-            transfer.download(self), separator=", ", prefix="tensor(", threshold=200, precision=4
-        )
+        body = text_of(transfer.download(self), "tensor(")
         extra = f", shape={self.shape}" if 0 in self.shape and self.shape != (0,) else ""
         extra += "" if self.dtype == np.float32 else f", dtype={self.dtype}"
         extra += "" if self.device.is_host else f", device={str(self.device)!r}"

@@ -228,3 +228,72 @@ def test_step_uses_the_scheduled_rate(device: str) -> None:
         optimizer.step()
         scheduler.step()
     assert w.tolist() == [1.75]
+
+
+@pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
+@pytest.mark.parametrize("name", [name for name in MAKE if name != "cyclic, scaled"])
+def test_states_go_to_pytorch_and_back(name: str) -> None:
+    """A scheduler continues from the state that PyTorch's saved, and PyTorch's from its own."""
+    (mine, theirs), (again, others) = pair(), pair()
+    made = [MAKE[name](lr_scheduler, mine), MAKE[name](torch.optim.lr_scheduler, theirs)]
+    for _ in range(20):
+        for scheduler in made:
+            scheduler.step()
+    states = [
+        copy.deepcopy((o.state_dict(), s.state_dict())) for o, s in zip((mine, theirs), made, strict=True)
+    ]
+    resumed = [MAKE[name](lr_scheduler, again), MAKE[name](torch.optim.lr_scheduler, others)]
+    for optimizer, scheduler, (options_of, state) in zip(
+        (again, others), resumed, reversed(states), strict=True
+    ):
+        optimizer.load_state_dict(options_of)
+        scheduler.load_state_dict(state)
+    for _ in range(40):
+        for scheduler in (*made, *resumed):
+            scheduler.step()
+        for optimizer in (theirs, again, others):
+            np.testing.assert_allclose(options(optimizer), options(mine), rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.filterwarnings("ignore:.*epoch parameter.*", "ignore:.*lr_scheduler.step.*")
+@pytest.mark.parametrize(
+    "name",
+    ["step", "multistep", "constant", "linear", "exponential", "polynomial", "cosine", "longer restarts"],
+)
+def test_a_given_epoch(name: str) -> None:
+    mine, theirs = pair()
+    made = MAKE[name](lr_scheduler, mine), MAKE[name](torch.optim.lr_scheduler, theirs)
+    for epoch in (3, 31, 0, None, 12, None, *((2.75, None, 41.5) if "restarts" in name else ())):
+        for scheduler in made:
+            scheduler.step(epoch)
+        np.testing.assert_allclose(options(mine), options(theirs), rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
+def test_a_scheduler_of_a_users_own() -> None:
+    """As scripts write them: a subclass of _LRScheduler with get_lr()."""
+    rates = []
+    for library, optimizer in zip((lr_scheduler, torch.optim.lr_scheduler), pair(), strict=True):
+
+        class Warmup(library._LRScheduler):  # type: ignore[misc, name-defined]
+            def get_lr(self) -> list[float]:
+                return [base * min(1.0, (self.last_epoch + 1) / 5) for base in self.base_lrs]
+
+        made = library.SequentialLR(optimizer, [Warmup(optimizer), Warmup(optimizer)], [7])
+        rates.append([made.get_last_lr()])
+        for _ in range(10):
+            made.step()
+            rates[-1].append(made.get_last_lr())
+    np.testing.assert_allclose(rates[0], rates[1], rtol=1e-9)
+
+
+def test_a_rate_that_is_a_tensor(device: str) -> None:
+    """It is filled, so that who holds it sees the rate, and the next step takes it."""
+    rate, w = dl.tensor(1.0, device=device), dl.tensor([0.0], device=device)
+    optimizer = SGD([w], lr=rate)
+    scheduler = lr_scheduler.ExponentialLR(optimizer, 0.5)
+    for _ in range(3):
+        w.grad = dl.tensor([-1.0], device=device)
+        optimizer.step()
+        scheduler.step()
+    assert (w.item(), rate.item(), optimizer.param_groups[0]["lr"] is rate) == (1.75, 0.125, True)

@@ -1,77 +1,56 @@
-"""PyTorch's ``module_db`` on ``dl4all.nn``: results, gradients of inputs and parameters, and buffers after.
+"""The modules of ``module_db``: results, gradients of inputs and parameters, and buffers afterwards.
 
-    python -m tools.peer_databases.modules
-    python -m tools.peer_databases.modules --device vulkan:0 --modules "nn.Conv.*"
-
-PyTorch's module on the CPU is the reference; dl4all's gets its weights. A sample is equal, refused with a
-clear error, or wrong.
+dl4all's module gets the weights of PyTorch's, in whose order and under whose names its own are.
 """
 
 from __future__ import annotations
 
-import collections
 import copy
-import dataclasses
-import re
-import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import click
 import torch
 from torch.testing._internal.common_modules import module_db
 
 import dl4all as dl
-from dl4all.errors import Dl4allError
-from tools.torch_databases.comparison import Wrong, all_close, compare, described, message
+from tools.peer_databases.functions import Missing
+from tools.peer_databases.operands import named, peer_tensors, to_peer, to_torch
+from tools.peer_databases.outcome import Outcome
+from tools.torch_databases.comparison import Wrong, all_close, compare, described
 from tools.torch_databases.samples import copied, rounded, tensors, widened
 
-NOT_COMPARED = {
-    "num_batches_tracked": "PyTorch counts batches that have no elements, too",
-}
+Gradients = dict[str, torch.Tensor]
 
 
-@dataclasses.dataclass
-class Tally:
-    """What became of the samples of one module."""
-
-    name: str
-    equal: int = 0
-    refused: list[str] = dataclasses.field(default_factory=list)
-    wrong: list[str] = dataclasses.field(default_factory=list)
-
-    @property
-    def samples(self) -> int:
-        return self.equal + len(self.refused) + len(self.wrong)
+def entries(dtype: torch.dtype) -> dict[str, Any]:
+    """The modules that take a dtype on the CPU, by name."""
+    return {info.name: info for info in module_db if dtype in info.supported_dtypes("cpu")}
 
 
-def entries() -> dict[str, Any]:
-    """The modules that take float32 on the CPU, by name."""
-    return {info.name: info for info in module_db if torch.float32 in info.supported_dtypes("cpu")}
-
-
-def samples(info: Any) -> Iterator[tuple[Any, bool]]:
+def samples(info: Any, dtype: torch.dtype) -> Iterator[tuple[Any, bool]]:
     """The samples of a module, each with whether it is in training."""
     for training in (True, False) if info.train_and_eval_differ else (True,):
         torch.manual_seed(0)
-        made = info.module_inputs_func(
-            info, device="cpu", dtype=torch.float32, requires_grad=True, training=training
-        )
+        made = info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=True, training=training)
         yield from ((sample, training) for sample in made)
 
 
-def check(name: str, info: Any, device: str) -> Tally:
-    """Compare all samples of a module."""
-    tally = Tally(name)
+def check(name: str, info: Any, dtype: torch.dtype, *, variants: bool = True) -> Outcome:
+    """Compute all samples of a module, in training and, where that differs, in evaluation."""
+    outcome = Outcome(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for sample, training in samples(info):
-            _check_sample(tally, info.module_cls, sample, training, device)
-    return tally
+        for sample, training in samples(info, dtype):
+            try:
+                _check_sample(outcome, info.module_cls, sample, training)
+            except Missing as error:
+                outcome.count("missing", str(error))
+                break
+    return outcome
 
 
-def _check_sample(tally: Tally, module: Any, sample: Any, training: bool, device: str) -> None:
+def _check_sample(outcome: Outcome, module: Any, sample: Any, training: bool) -> None:
     made, given = sample.constructor_input, sample.forward_input
     operands = (given.args, dict(given.kwargs))
     torch.manual_seed(0)
@@ -79,65 +58,58 @@ def _check_sample(tally: Tally, module: Any, sample: Any, training: bool, device
         own = module(*made.args, **made.kwargs).train(training)
         lazy = any(isinstance(one, torch.nn.UninitializedParameter) for one in own.parameters())
         first = own if lazy else copy.deepcopy(own)
-        expected_operands = copied(operands)
-        expected = _call(own, expected_operands)
+        own_operands = copied(operands)
+        expected = _call(own, own_operands)
     except Exception:  # noqa: BLE001 - a module that PyTorch cannot compute shows nothing
         return
     what = f"{module.__name__}({described(made.args)} {described(made.kwargs)}) of {described(operands)}"
-    what += ", training" if training else ""
-    try:
-        other, moved = _peer(module, made, first, own, device, training), peer_of(operands, device)
-        got = other(*moved[0], **moved[1])
-        _compare(own, other, (first, operands, expected_operands, moved), expected, got)
-    except Wrong as error:
-        tally.wrong.append(f"{error} ({what})")
-    except (Dl4allError, TypeError, AttributeError, NotImplementedError) as error:
-        tally.refused.append(f"{message(error)} ({what})")
-    except Exception as error:  # noqa: BLE001 - an error that is not dl4all's is a wrong answer
-        tally.wrong.append(f"{message(error)} ({what})")
-    else:
-        tally.equal += 1
+    with outcome.judging(what + (", training" if training else "")):
+        other = _peer(module, made, first, training)
+        operands_there = to_peer(operands)
+        got = other(*operands_there[0], **operands_there[1])
+        _compare(own, other, (first, operands, own_operands, operands_there), expected, got)
 
 
-def _peer(module: Any, made: Any, first: Any, own: Any, device: str, training: bool) -> Any:
-    """dl4all's module with the weights of PyTorch's."""
-    args, kwargs = peer_of((made.args, dict(made.kwargs)), device)
-    peer = getattr(dl.nn, module.__name__)(*args, **kwargs).to(device).train(training)
-    peer.load_state_dict({key: value.detach().numpy() for key, value in first.state_dict().items()})
+def _peer(module: Any, made: Any, first: Any, training: bool) -> Any:
+    """dl4all's module with the weights of PyTorch's.
+
+    Raises:
+        Missing: there is no such module.
+        Wrong: the names or their order differ.
+    """
+    kind = getattr(dl.nn, module.__name__, None)
+    if kind is None:
+        raise Missing(f"dl4all has no nn.{module.__name__}")
+    args, kwargs = _arguments((made.args, dict(made.kwargs)))
+    peer = kind(*args, **kwargs).to(dl.tensor([]).device).train(training)
+    weights = {key: to_torch(value.detach()).numpy() for key, value in first.state_dict().items()}
+    if list(weights) != list(peer.state_dict()):
+        raise Wrong(f"a state dict of {list(weights)} expected, got {list(peer.state_dict())}")
+    peer.load_state_dict(weights)
     return peer
 
 
-def peer_of(value: Any, device: str) -> Any:
-    """Tensors, dtypes, devices, functions and modules of PyTorch as dl4all's, in any nest."""
-    if isinstance(value, torch.Tensor):
-        array = value.detach().numpy().copy()
-        tensor = dl.tensor(array, device=device)
-        return tensor.requires_grad_() if value.requires_grad else tensor
-    if isinstance(value, torch.nn.utils.rnn.PackedSequence):
-        return dl.nn.utils.rnn.PackedSequence(*(peer_of(part, device) for part in value))
+def _arguments(value: Any) -> Any:
+    """Arguments of a module: functions and modules become dl4all's, too."""
     if isinstance(value, torch.nn.Module):
-        return _layer(value, device)
-    if isinstance(value, torch.dtype):
-        return str(value).removeprefix("torch.")
-    if isinstance(value, torch.device):
-        return device
+        return _layer(value)
     if isinstance(value, dict):
-        return {key: device if key == "device" else peer_of(item, device) for key, item in value.items()}
+        return {key: _arguments(named({key: item})[key]) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(peer_of(item, device) for item in value)
+        return type(value)(_arguments(item) for item in value)
     if callable(value) and hasattr(torch.nn.functional, getattr(value, "__name__", "")):
         return getattr(dl.nn.functional, value.__name__)
-    return value
+    return to_peer(value)
 
 
-def _layer(layer: Any, device: str) -> Any:
+def _layer(layer: Any) -> Any:
     """A transformer's layer, the only modules that modules of the database are made of."""
     return getattr(dl.nn, type(layer).__name__)(
         layer.linear1.in_features,
         layer.self_attn.num_heads,
         layer.linear1.out_features,
         layer.dropout.p,
-        peer_of(layer.activation, device),
+        _arguments(layer.activation),
         batch_first=layer.self_attn.batch_first,
         norm_first=layer.norm_first,
         bias=layer.linear1.bias is not None,
@@ -157,9 +129,8 @@ def _compare(own: Any, other: Any, operands: Any, expected: Any, got: Any) -> No
         Wrong: they differ.
     """
     first, given, own_given, other_given = operands
-    flat, found = tensors(expected), plain(got)
-    fixed = all_close(flat, tensors(_call(copy.deepcopy(first), copied(given), seed=1)))
-    if not fixed:
+    flat, found = tensors(expected), tensors(to_torch(got))
+    if not all_close(flat, tensors(_call(copy.deepcopy(first), copied(given), seed=1))):  # it is random
         compare(flat, found, "result", elements=False)
         return
     wide = copy.deepcopy(first).double()
@@ -167,17 +138,15 @@ def _compare(own: Any, other: Any, operands: Any, expected: Any, got: Any) -> No
     compare(flat, found, "result", lambda: tensors(_call(wide, wide_given)))
     gradients = _gradients(own, own_given, expected)
     if gradients is not None:
-        compare_gradients(gradients, _peer_gradients(other, other_given, got), first, given)
+        _compare_gradients(gradients, _peer_gradients(other, other_given, got), first, given)
     buffers = dict(own.named_buffers())
-    others = {key: plain(value)[0] for key, value in other.named_buffers()}
+    others = {key: to_torch(value) for key, value in other.named_buffers()}
     if buffers.keys() != others.keys():
         raise Wrong(f"buffers {sorted(buffers)} expected, got {sorted(others)}")
     compare(list(buffers.values()), [others[key] for key in buffers], f"buffers {', '.join(buffers)}")
 
 
-def compare_gradients(
-    expected: dict[str, torch.Tensor], got: dict[str, torch.Tensor], first: Any, given: Any
-) -> None:
+def _compare_gradients(expected: Gradients, got: Gradients, first: Any, given: Any) -> None:
     """Compare gradients by name.
 
     Raises:
@@ -203,76 +172,32 @@ def compare_gradients(
     compare(list(expected.values()), [got[key] for key in expected], names, precise, rounded=near)
 
 
-def plain(value: Any) -> list[torch.Tensor]:
-    """dl4all's tensors in a nest, as PyTorch's."""
-    if isinstance(value, dl.Tensor):
-        return [torch.from_numpy(value.detach().numpy().copy())]
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [one for item in value for one in plain(item)] if isinstance(value, (list, tuple)) else []
-
-
-def peers(value: Any) -> list[dl.Tensor]:
-    """dl4all's tensors in a nest."""
-    if isinstance(value, dl.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [one for item in value for one in peers(item)] if isinstance(value, (list, tuple)) else []
-
-
 def _call(module: Any, operands: Any, seed: int = 0) -> Any:
     torch.manual_seed(seed)
     return module(*operands[0], **operands[1])
 
 
 def _weights(outs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """A weight for each element of the results whose sum is differentiated."""
+    """A weight for each element of the results, whose weighted sum is differentiated."""
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(one.shape, generator=generator).to(one.dtype) for one in outs]
 
 
-def _gradients(module: Any, operands: Any, result: Any) -> dict[str, torch.Tensor] | None:
+def _gradients(module: Any, operands: Any, result: Any) -> Gradients | None:
     """PyTorch's gradients, by what they belong to; None where there are none."""
     outs = [one for one in tensors(result) if one.requires_grad]
     if not outs:
         return None
     torch.autograd.backward(outs, _weights(outs))
-    named = {f"input {at}": one for at, one in enumerate(tensors(operands))}
-    named.update(module.named_parameters())
-    return {name: one.grad for name, one in named.items() if one.is_leaf and one.grad is not None}
+    given = {f"input {at}": one for at, one in enumerate(tensors(operands))}
+    given.update(module.named_parameters())
+    return {name: one.grad for name, one in given.items() if one.is_leaf and one.grad is not None}
 
 
-def _peer_gradients(module: Any, operands: Any, result: Any) -> dict[str, torch.Tensor]:
-    outs = [one for one in peers(result) if one.requires_grad]
-    weights = _weights([plain(one)[0] for one in outs])
-    dl.autograd.backward(
-        outs, [dl.tensor(w.numpy(), device=one.device) for w, one in zip(weights, outs, strict=True)]
-    )
-    named: dict[str, Any] = {f"input {at}": one for at, one in enumerate(peers(operands))}
-    named.update(module.named_parameters())
-    return {name: plain(one.grad)[0] for name, one in named.items() if one.is_leaf and one.grad is not None}
-
-
-@click.command(help=(__doc__ or "").replace("\n\n    python", "\n\n\b\n    python"))
-@click.option("--device", default="cpu", help="dl4all's device.")
-@click.option(
-    "--modules", "pattern", default=".*", help="Only those whose whole name this expression matches."
-)
-def main(device: str, pattern: str) -> None:
-    torch.set_num_threads(1)
-    total: collections.Counter[str] = collections.Counter()
-    for name, info in entries().items():
-        if not re.fullmatch(pattern, name):
-            continue
-        tally = check(name, info, device)
-        total.update(equal=tally.equal, refused=len(tally.refused), wrong=len(tally.wrong))
-        for kind in ("refused", "wrong"):
-            for reason in getattr(tally, kind):
-                click.echo(f"{kind:8} {name:30} {reason[:400]}")
-    click.echo(f"{device}: {dict(total)} of {total.total()} samples")
-    sys.exit(bool(total["wrong"]))
-
-
-if __name__ == "__main__":
-    main()
+def _peer_gradients(module: Any, operands: Any, result: Any) -> Gradients:
+    outs = [one for one in peer_tensors(result) if one.requires_grad]
+    weights = [to_peer(weight) for weight in _weights([to_torch(one) for one in outs])]
+    dl.autograd.backward(outs, weights)
+    given: dict[str, Any] = {f"input {at}": one for at, one in enumerate(peer_tensors(operands))}
+    given.update(module.named_parameters())
+    return {name: to_torch(one.grad) for name, one in given.items() if one.is_leaf and one.grad is not None}

@@ -37,6 +37,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> T:
     """``softmax(scale * query @ key.T + mask) @ value`` (Vaswani et al., arXiv:1706.03762).
 
@@ -54,6 +55,8 @@ def scaled_dot_product_attention(
         dropout_p: the probability with which an attention weight is set to zero.
         is_causal: whether query i attends only to the keys 0 to i; not together with `attn_mask`.
         scale: factor of the products, ``1 / sqrt(features)`` if not given.
+        enable_gqa: whether the third axis from the end is one of heads, of which key and value may have
+            fewer: each of theirs is for as many heads of the query in a row.
 
     Returns:
         Shape (..., queries, columns).
@@ -77,6 +80,8 @@ def scaled_dot_product_attention(
             raise ShapeError(f"[{name}] {operand} must have at least two axes, got {tensor.shape}")
     if attn_mask is not None and is_causal:
         raise ArgumentError(f"[{name}] got attn_mask and is_causal=True; put the causal part into the mask")
+    if enable_gqa:
+        key, value = (_for_heads(name, tensor, query) for tensor in (key, value))
     (queries, features), (keys, columns) = query.shape[-2:], value.shape[-2:]
     leads = [tensor.shape[:-2] for tensor in (query, key, value)]
     try:
@@ -103,6 +108,22 @@ def scaled_dot_product_attention(
         output = _flash(q, k, v, flat_mask, options)
     result: T = reshape(output, *lead, queries, columns)
     return result
+
+
+def _for_heads(name: str, tensor: T, query: T) -> T:
+    """Keys or values with each head repeated for the heads of the query that share it.
+
+    Raises:
+        ShapeError: there are no heads, or those of the query do not split among them.
+    """
+    if min(len(tensor.shape), len(query.shape)) < 3 or query.shape[-3] % (tensor.shape[-3] or 1):
+        raise ShapeError(
+            f"[{name}] the heads of {query.shape} do not split among those of {tensor.shape}, axis -3"
+        )
+    *lead, heads, count, columns = tensor.shape
+    times = query.shape[-3] // (heads or 1)
+    repeated = expand(reshape(tensor, *lead, heads, 1, count, columns), (*lead, heads, times, count, columns))
+    return reshape(repeated, *lead, heads * times, count, columns)
 
 
 def additive_mask(name: str, like: Any, mask: Any, shape: Shape) -> Any:

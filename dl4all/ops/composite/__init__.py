@@ -68,6 +68,7 @@ from dl4all.ops.composite.scatter import index_copy as index_copy
 from dl4all.ops.composite.scatter import index_fill as index_fill
 from dl4all.ops.composite.scatter import index_put as index_put
 from dl4all.ops.composite.scatter import masked_scatter as masked_scatter
+from dl4all.ops.composite.scatter import scatter as scatter
 from dl4all.ops.composite.scatter import scatter_reduce as scatter_reduce
 from dl4all.ops.composite.set_routines import isin as isin
 from dl4all.ops.composite.set_routines import unique as unique
@@ -198,6 +199,7 @@ __all__ = [
     "rot90",
     "rrelu",
     "rsub",
+    "scatter",
     "scatter_reduce",
     "searchsorted",
     "select_scatter",

@@ -18,7 +18,8 @@ from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, contig
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add, clone, true_divide
 from dl4all.ops.elementwise.logic import where
-from dl4all.ops.indexing import advanced_indexing, device_indices
+from dl4all.ops.elementwise.rounding import floor_divide
+from dl4all.ops.indexing import advanced_indexing, device_indices, gather_scatter
 from dl4all.ops.indexing.assignment import setitem
 from dl4all.ops.indexing.combined_rows import combined_rows, combines_on_host
 from dl4all.ops.indexing.concatenation import stack
@@ -137,6 +138,52 @@ def _full(name: str, like: Array, value: Array | Scalar, shape: Shape) -> Array:
 
 
 @export("dl", "Tensor", "Tensor_")
+def scatter(
+    input: Array,
+    dim: int,
+    index: Array | npt.ArrayLike,
+    src: Array | Scalar | None = None,
+    *,
+    value: Scalar | None = None,
+    reduce: Literal["add", "multiply"] | None = None,
+) -> Array:
+    """A copy of the input with one element along axis `dim` replaced for each index.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: the axis.
+        index: ints, as for :func:`gather`; where several name the same element, the last one counts.
+        src: a tensor at least as large as the index, or a number.
+        value: a number, in place of `src`.
+        reduce: what the input's element and those of `src` make, instead of being replaced: "add" their sum,
+            "multiply" their product.
+
+    Raises:
+        ArgumentError: an index is out of range, not exactly one of `src` and `value` is given, or the
+            reduction is unknown.
+        ShapeError: as for :func:`gather`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.scatter(dl.zeros(2, 3), 1, dl.tensor([[2], [0]]), 5.0).tolist()
+        [[0.0, 0.0, 5.0], [5.0, 0.0, 0.0]]
+    """
+    if (src is None) == (value is None):
+        raise ArgumentError("[scatter] give either src, a tensor or a number, or value")
+    source: Any = value if src is None else src
+    if reduce is None:
+        return gather_scatter.scatter(input, dim, index, source)
+    if reduce not in ("add", "multiply"):
+        raise ArgumentError(f"[scatter] reduce must be 'add' or 'multiply', got {reduce!r}")
+    if not isinstance(source, TensorBase):
+        shape = index.shape if isinstance(index, TensorBase) else np.shape(index)
+        source = expanded_number(input, source, shape, "scatter")
+    if reduce == "add":
+        return scatter_add(input, dim, index, source)
+    return scatter_reduce(input, dim, index, source, "prod")
+
+
+@export("dl", "Tensor", "Tensor_")
 @reads("indices")
 def index_put(input: Array, indices: Sequence[Array], values: Array, accumulate: bool = False) -> Array:
     """A copy of the input with values at the elements that indices into its first axes select.
@@ -249,7 +296,8 @@ def scatter_reduce(
     """A copy of the input with the elements of `src` reduced into it at given indices along axis `dim`.
 
     Args:
-        input: a tensor of floats.
+        input: a tensor of any dtype. Means of integers are rounded down; of bools a sum or a maximum is
+            whether one is true, a product or a minimum whether all are.
         dim: the axis.
         index: ints, as for :func:`gather`: the target of each element of `src`.
         src: a tensor at least as large as the index.
@@ -268,6 +316,11 @@ def scatter_reduce(
     name = "scatter_reduce"
     if reduce not in REDUCTIONS:
         raise ArgumentError(f"[{name}] reduce must be one of {', '.join(REDUCTIONS)}, got {reduce!r}")
+    if input.dtype.kind == "b":
+        numbers = scatter_reduce(
+            cast(input, "int32"), dim, index, cast(src, "int32"), reduce, include_self=include_self
+        )
+        return cast(numbers, "bool")
     if not input.shape:
         index = np.atleast_1d(integer_indices(name, index))
         return reshape(
@@ -308,8 +361,12 @@ def _reduced_on_host(
         start = where(counts > 0, _neutral_element(mode, input.dtype), input)
     result = combined_rows(mode, start, src, indices, axes)
     if reduce == "mean":
-        return true_divide(result, where(counts > 0, counts + int(include_self), 1))
+        return _divide(result, where(counts > 0, counts + int(include_self), 1))
     return result
+
+
+def _divide(total: Array, counts: Array) -> Array:
+    return (true_divide if total.dtype.kind == "f" else floor_divide)(total, counts)
 
 
 def _neutral_element(mode: str, dtype: np.dtype[Any]) -> float:
@@ -333,11 +390,11 @@ def _scatter_sum_or_mean(
 ) -> Array:
     with tape.gradients(False):
         counts = _counts(input, axis, indices)
-    start = input if include_self else where(counts > 0, 0.0, input)
+    start = input if include_self else where(counts > 0, 0, input)
     total = scatter_add(start, axis, indices, src)
     if reduce == "sum":
         return total
-    return true_divide(total, where(counts > 0, counts + float(include_self), 1.0))
+    return _divide(total, where(counts > 0, counts + int(include_self), 1))
 
 
 def _scatter_by_occurrence(
@@ -345,7 +402,7 @@ def _scatter_by_occurrence(
 ) -> Array:
     """Products and extremes: one tensor for the first index of each target, one for the second, and so on."""
     occurrences = _occurrences(indices, axis).reshape(-1)
-    neutral = NEUTRAL_ELEMENTS[reduce]
+    neutral = _neutral_element(reduce, input.dtype)
     with tape.gradients(False):
         is_target = _counts(input, axis, indices) > 0
     operands = [input if include_self else where(is_target, neutral, input)]

@@ -17,6 +17,7 @@ from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.indexing.gather_scatter import gather, nonzero
 from dl4all.ops.indexing.indices import NDArray
+from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import contiguous, reshape
 from dl4all.ops.sorting.along_axis import along_axis, as_rows, axis_order, sorted_along
 from dl4all.ops.sorting.placement import by_kernels_or_host
@@ -170,27 +171,47 @@ def topk(input: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool
 
 
 @export("dl")
-@reads("sorted_sequence", "values")
-def searchsorted(sorted_sequence: Array, values: Array | Scalar, *, right: bool = False) -> Array:
+@reads("sorted_sequence", "input", "sorter")
+def searchsorted(
+    sorted_sequence: Array,
+    input: Array | Scalar,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: Literal["left", "right"] | None = None,
+    sorter: Array | None = None,
+) -> Array:
     """The indices at which values can be inserted into a sorted sequence so that it stays sorted.
 
     Args:
         sorted_sequence: ascending along the last axis; 1-d, or of the values' shape but for that axis.
-        values: a tensor or a number.
+        input: the values: a tensor or a number.
+        out_int32: whether the result is int32 in place of int64.
         right: insert after equal elements instead of before them.
+        side: "right" is the same as ``right=True``, "left" as ``right=False``.
+        sorter: the indices that sort the sequence along the last axis, if it is not sorted.
 
     Returns:
-        int64, of the values' shape.
+        int64 or int32, of the values' shape.
 
     Raises:
-        ArgumentError: the shapes do not fit.
+        ArgumentError: the shapes do not fit, or `side` contradicts `right`.
 
     Example:
         >>> import dl4all as dl
-        >>> dl.searchsorted(dl.tensor([1, 3, 5]), dl.tensor([2, 3])).tolist()
-        [1, 1]
+        >>> dl.searchsorted(dl.tensor([1.0, 3.0, 5.0]), dl.tensor([3.0, 6.0]), side="right").tolist()
+        [2, 3]
     """
-    given = values if isinstance(values, TensorBase) else np.asarray(values)
+    if side not in (None, "left", "right") or (side == "left" and right):
+        raise ArgumentError(f"[searchsorted] side must be 'left' or 'right' as right says, got {side!r}")
+    right = right or side == "right"
+    if sorter is not None:
+        if sorter.shape != sorted_sequence.shape:
+            raise ArgumentError(
+                f"[searchsorted] a sorter of shape {sorter.shape} does not sort {sorted_sequence.shape}"
+            )
+        sorted_sequence = gather(sorted_sequence, -1, sorter)
+    given = input if isinstance(input, TensorBase) else np.asarray(input)
     per_row = len(sorted_sequence.shape) != 1
     if per_row and sorted_sequence.shape[:-1] != given.shape[:-1]:
         raise ArgumentError(
@@ -223,20 +244,24 @@ def searchsorted(sorted_sequence: Array, values: Array | Scalar, *, right: bool 
             indices = np.asarray(np.searchsorted(sequence, array, side))
         return to_device_of(sorted_sequence, indices.astype(np.int64))
 
-    return by_kernels_or_host("searchsorted", sorted_sequence, kernels, host)
+    places = by_kernels_or_host("searchsorted", sorted_sequence, kernels, host)
+    return cast(places, "int32") if out_int32 else places
 
 
 @export("dl")
-def bucketize(input: Array | Scalar, boundaries: Array, *, right: bool = False) -> Array:
+def bucketize(
+    input: Array | Scalar, boundaries: Array, *, out_int32: bool = False, right: bool = False
+) -> Array:
     """The index of the bucket of each element: :func:`searchsorted` with its operands swapped.
 
     Args:
         input: a tensor or a number.
         boundaries: the boundaries between buckets, 1-d and ascending.
+        out_int32: whether the result is int32 in place of int64.
         right: an element equal to a boundary belongs to the bucket after it, not before it.
 
     Returns:
-        int64, of the input's shape.
+        int64 or int32, of the input's shape.
 
     Raises:
         ArgumentError: the boundaries are not 1-d.
@@ -248,7 +273,7 @@ def bucketize(input: Array | Scalar, boundaries: Array, *, right: bool = False) 
     """
     if len(boundaries.shape) != 1:
         raise ArgumentError(f"[bucketize] boundaries must have one axis, got shape {boundaries.shape}")
-    return searchsorted(boundaries, input, right=right)
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
 @export("dl", "Tensor")

@@ -65,7 +65,8 @@ def conv_transpose2d(
             filters of its group.
 
     Returns:
-        Shape (N, F, OH, OW), or without N as the input; OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1.
+        Shape (N, F, OH, OW), or without N as the input:
+        OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1.
 
     Raises:
         ShapeError: shapes do not fit each other, or nothing is left of the result.

@@ -145,7 +145,8 @@ def conv1d(
         stride, padding, dilation, groups: as in :func:`conv2d`, along one axis.
 
     Returns:
-        Shape (N, F, OL), or without N as the input, OL = (L + 2 padding - dilation (KL - 1) - 1) // stride + 1.
+        Shape (N, F, OL), or without N as the input:
+        OL = (L + 2 padding - dilation (KL - 1) - 1) // stride + 1.
 
     Raises:
         ShapeError: shapes do not fit each other, or the window does not fit into the input.
@@ -206,7 +207,7 @@ def conv2d(
             channels of its group.
 
     Returns:
-        Shape (N, F, OH, OW), or without N as the input,
+        Shape (N, F, OH, OW), or without N as the input:
         OH = (H + 2 padding - dilation (KH - 1) - 1) // stride + 1.
 
     Raises:
@@ -255,7 +256,7 @@ def conv3d(
         stride, padding, dilation, groups: as in :func:`conv2d`, along three axes.
 
     Returns:
-        Shape (N, F, OD, OH, OW), or without N as the input,
+        Shape (N, F, OD, OH, OW), or without N as the input:
         OD = (D + 2 padding - dilation (KD - 1) - 1) // stride + 1.
 
     Raises:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.limits import INTEGERS, check_shape
-from dl4all.ops.core.tensor_base import Shape
+from dl4all.ops.core.tensor_base import Shape, host_int
 
 NDArray = npt.NDArray[Any]
 
@@ -107,6 +107,8 @@ def sizes(op: str, name: str, value: Any, least: int, axes: int) -> Shape:
         ArgumentError: `value` is of another type, has another length, or is too small or too large.
     """
     numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
+    if not all(type(number) is int for number in numbers):
+        numbers = tuple(host_int(number) for number in numbers)
     if len(numbers) == 1:
         numbers *= axes
     if len(numbers) != axes or not all(isinstance(v, int) and not isinstance(v, bool) for v in numbers):

@@ -9,8 +9,8 @@ AXES = {1: "(N, C, L)", 2: "(N, C, H, W)", 3: "(N, C, D, H, W)"}
 SAMPLE_AXES = {1: "(C, L)", 2: "(C, H, W)", 3: "(C, D, H, W)"}
 
 
-def check_images(op: str, x: TensorBase, axes: int = 2) -> None:
-    """Raise unless `x` is a batch of float images with this number of spatial axes.
+def check_images(op: str, x: TensorBase, axes: int = 2, *, integers: bool = False) -> None:
+    """Raise unless `x` is a batch of float images, or also integer ones, with this number of spatial axes.
 
     Raises:
         ShapeError, DTypeError
@@ -19,7 +19,7 @@ def check_images(op: str, x: TensorBase, axes: int = 2) -> None:
         raise ShapeError(
             f"[{op}] expected an input of shape {AXES[axes]} or {SAMPLE_AXES[axes]}, got {x.shape}"
         )
-    check_float(op, x)
+    (check_numbers if integers else check_float)(op, x)
 
 
 def check_float(op: str, *tensors: TensorBase | None) -> None:
@@ -32,6 +32,18 @@ def check_float(op: str, *tensors: TensorBase | None) -> None:
     if len(dtypes) != 1 or next(iter(dtypes)).kind != "f":
         names = ", ".join(sorted(map(str, dtypes)))
         raise DTypeError(f"[{op}] expected floats of one dtype, got {names}; convert with .to(dtype)")
+
+
+def check_numbers(op: str, *tensors: TensorBase | None) -> None:
+    """Raise unless the tensors are floats, or integers, of one dtype.
+
+    Raises:
+        DTypeError
+    """
+    dtypes = {t.dtype for t in tensors if t is not None}
+    if len(dtypes) != 1 or next(iter(dtypes)).kind == "b":
+        names = ", ".join(sorted(map(str, dtypes)))
+        raise DTypeError(f"[{op}] expected numbers of one dtype, got {names}; convert with .to(dtype)")
 
 
 def broadcasts_to(shape: Shape, target: Shape) -> bool:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import operator
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from dl4all.errors import ArgumentError, DeviceError, OutOfMemoryError
-from dl4all.ops.core.tensor_base import Shape, TensorBase
+from dl4all.ops.core.tensor_base import Shape, host_int
 
 MEMORY_ELEMENTS = 2**48
 """A tensor with memory of its own has fewer elements: that many fit into no address space."""
@@ -67,8 +66,8 @@ def integer(name: str, what: str, value: Any, least: int = -INTEGERS, most: int 
     Raises:
         ArgumentError: it is something else, or not from `least` to `most`.
     """
-    if isinstance(value, TensorBase):  # without axes; others are refused
-        value = operator.index(value)  # type: ignore[arg-type]  # of Tensor
+    if not isinstance(value, (int, np.integer)):
+        value = host_int(value)
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
         raise ArgumentError(f"[{name}] {what} must be an int, got {value!r}")
     if not least <= value <= most:

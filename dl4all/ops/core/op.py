@@ -168,7 +168,7 @@ class Op(Generic[P]):
         operands, arguments = self.bind(args, kwargs)
         if self._sample_axes >= 0 and _has_axes(operands[0], self._sample_axes):
             batch = primitives.reshape(operands[0], (1, *operands[0].shape))
-            result = self(batch, *operands[1:], **arguments)  # type: ignore[call-arg]
+            result = self(batch, *operands[1:], **arguments)
             return primitives.reshape(result, result.shape[1:])
         if active_levels:
             for operand in operands:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.limits import INTEGERS, VIEW_ELEMENTS, check_view
-from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides
+from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, host_int
 
 ALL = slice(None)
 """The index of a whole axis."""
@@ -33,9 +33,27 @@ def sizes(op: str, args: tuple[Any, ...]) -> Shape:
     return tuple(values)
 
 
+def named_sizes(op: str, args: tuple[Any, ...], named: dict[str, Any], keyword: str) -> Shape:
+    """:func:`sizes` of a function that takes them by position, or all of them as one keyword.
+
+    >>> named_sizes("permute", (), {"dims": (1, 0)}, "dims")
+    (1, 0)
+
+    Raises:
+        TypeError: there is another keyword, or both.
+    """
+    if not named:
+        return sizes(op, args)
+    if args or set(named) != {keyword}:
+        unknown = next((name for name in named if name != keyword), keyword)
+        raise TypeError(f"{op}() got an unexpected keyword argument {unknown!r}")
+    return sizes(op, (named[keyword],))
+
+
 def _converted_sizes(op: str, values: Any) -> Shape:
     """Sizes of which some are NumPy's integers or tensors of one, or none that are allowed."""
-    if not all(isinstance(size, (int, np.integer, TensorBase)) for size in values):
+    values = [host_int(size) for size in ((values,) if isinstance(values, TensorBase) else values)]
+    if not all(isinstance(size, (int, np.integer)) for size in values):
         raise ArgumentError(f"[{op}] expected ints, got {values}")
     result = tuple(operator.index(size) for size in values)
     if result and (max(result) >= INTEGERS or min(result) < -INTEGERS):
@@ -52,9 +70,7 @@ def axis(op: str, dim: int, ndim: int) -> int:
     Raises:
         ArgumentError: the axis is no int, or out of range.
     """
-    if isinstance(dim, TensorBase):
-        dim = operator.index(dim)
-    if not isinstance(dim, (int, np.integer)):
+    if not isinstance(dim, (int, np.integer)) and not isinstance(dim := host_int(dim), int):
         raise ArgumentError(f"[{op}] an axis must be an int, got {dim!r}")
     if not -ndim <= dim < ndim:
         raise ArgumentError(f"[{op}] axis {dim} is out of range for {ndim} axes")

@@ -244,6 +244,13 @@ class TensorBase:
         )
 
 
+def host_int(value: Any) -> Any:
+    """A tensor of one integer as an int; anything else as it is."""
+    if isinstance(value, TensorBase) and value.dtype.kind in "iu" and value.numel() == 1:
+        return int(value.on_host().item())
+    return value
+
+
 def host_array(tensor: TensorBase) -> npt.NDArray[Any]:
     """The elements of a tensor on the CPU, in its own memory; for work that captures are told of."""
     shape, dtype, storage = tensor.shape, tensor.dtype, tensor.storage

@@ -410,23 +410,23 @@ def erfc(input: Array) -> Array:
 # Powers
 
 
-def _base_gradient(g: Any, input: Any, other: Any) -> Any:
-    if isinstance(other, NUMBERS):
-        if other in (0, 1, 2):
-            return g * (other if other < 2 else input * 2)
-        return g * (pow(input, other - 1) * other)
-    slope = other * pow(input, other - 1)
-    return g * where(other == 0, 0.0, slope)
+def _base_gradient(g: Any, input: Any, exponent: Any) -> Any:
+    if isinstance(exponent, NUMBERS):
+        if exponent in (0, 1, 2):
+            return g * (exponent if exponent < 2 else input * 2)
+        return g * (pow(input, exponent - 1) * exponent)
+    slope = exponent * pow(input, exponent - 1)
+    return g * where(exponent == 0, 0.0, slope)
 
 
-def _exponent_gradient(g: Any, input: Any, other: Any, result: Any) -> Any:
+def _exponent_gradient(g: Any, input: Any, exponent: Any, result: Any) -> Any:
     if isinstance(input, NUMBERS):
         logarithm = math.log(input) if input > 0 else -math.inf if input == 0 else math.nan
     else:
         logarithm = log(input)
     slope = result * logarithm
     # A power of 0 stays 0 for every exponent that is not negative.
-    is_constant = logical_and(input == 0, other >= 0)
+    is_constant = logical_and(input == 0, exponent >= 0)
     return g * where(is_constant, 0.0, slope)
 
 
@@ -436,7 +436,7 @@ def _exponent_gradient(g: Any, input: Any, other: Any, result: Any) -> Any:
     kinds="iuf",
     domain={"input": (0.2, 3)},
 )
-def pow(input: Array, other: Array) -> Array:
+def pow(input: Array, exponent: Array) -> Array:
     """Each element to the power of another, as ``**``; nan for fractional powers of negative elements.
 
     Example:
@@ -444,7 +444,7 @@ def pow(input: Array, other: Array) -> Array:
         >>> (dl.tensor([2.0, 3.0]) ** 2).tolist()
         [4.0, 9.0]
     """
-    return power(input, other)
+    return power(input, exponent)
 
 
 pow.defgrad(_base_gradient, _exponent_gradient)

@@ -24,7 +24,6 @@ from dl4all.ops.indexing.gather_scatter import index_add as index_add
 from dl4all.ops.indexing.gather_scatter import index_select as index_select
 from dl4all.ops.indexing.gather_scatter import masked_select as masked_select
 from dl4all.ops.indexing.gather_scatter import nonzero as nonzero
-from dl4all.ops.indexing.gather_scatter import scatter as scatter
 from dl4all.ops.indexing.gather_scatter import scatter_add as scatter_add
 from dl4all.ops.indexing.gather_scatter import take as take
 from dl4all.ops.indexing.gather_scatter import take_along_dim as take_along_dim
@@ -68,7 +67,6 @@ __all__ = [
     "repeat",
     "repeat_interleave",
     "roll",
-    "scatter",
     "scatter_add",
     "setitem",
     "split",

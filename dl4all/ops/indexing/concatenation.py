@@ -187,11 +187,11 @@ def vstack(tensors: Sequence[T]) -> T:
 
 
 @export("dl", "Tensor")
-def split(input: T, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[T, ...]:
+def split(tensor: T, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[T, ...]:
     """Split axis `dim` into parts, which are views.
 
     Args:
-        input: a tensor.
+        tensor: a tensor.
         split_size_or_sections: the size of each part, of which the last may be smaller, or a list of
             all sizes.
         dim: the axis.
@@ -204,8 +204,8 @@ def split(input: T, split_size_or_sections: int | Sequence[int], dim: int = 0) -
         >>> [part.tolist() for part in dl.split(dl.arange(5), 2)]
         [[0, 1], [2, 3], [4]]
     """
-    axis = strides.axis("split", dim, len(input.shape))
-    size = input.shape[axis]
+    axis = strides.axis("split", dim, len(tensor.shape))
+    size = tensor.shape[axis]
     if not isinstance(split_size_or_sections, (tuple, list)):
         part = integer("split", "the size of a part", split_size_or_sections)
         if part < 0 or (part == 0 and size):
@@ -216,13 +216,13 @@ def split(input: T, split_size_or_sections: int | Sequence[int], dim: int = 0) -
         sections = list(strides.sizes("split", (tuple(split_size_or_sections),)))
         if min(sections, default=0) < 0 or sum(sections) != size:
             raise ArgumentError(f"[split] sizes {sections} do not add up to {size}, that of axis {axis}")
-    shape, steps, start = input.shape, input.strides, input.offset
+    shape, steps, start = tensor.shape, tensor.strides, tensor.offset
     parts: list[T] = []
     for n in sections:
         part_shape = (*shape[:axis], n, *shape[axis + 1 :])
-        parts.append(input.as_strided(part_shape, steps, start if n else input.offset))
+        parts.append(tensor.as_strided(part_shape, steps, start if n else tensor.offset))
         start += n * steps[axis]
-    _join_gradients("split", input, parts, axis, sections)
+    _join_gradients("split", tensor, parts, axis, sections)
     return tuple(parts)
 
 

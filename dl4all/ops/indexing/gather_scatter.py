@@ -152,13 +152,14 @@ def _check_fit(name: str, shape: Shape, axis: int, index_shape: Shape) -> None:
 
 @export("dl", "Tensor")
 @reads("index")
-def gather(input: T, dim: int, index: Array | NDArray | Sequence[object]) -> T:
+def gather(input: T, dim: int, index: Array | NDArray | Sequence[object], *, sparse_grad: bool = False) -> T:
     """Select one element along axis `dim` for each index.
 
     Args:
         input: a tensor of any dtype.
         dim: the axis.
         index: ints, of as many axes as the input and no larger but along `dim`.
+        sparse_grad: has no effect: the gradient is dense.
 
     Returns:
         The index's shape: ``result[i, j] = input[index[i, j], j]`` for two axes and ``dim=0``.
@@ -173,7 +174,7 @@ def gather(input: T, dim: int, index: Array | NDArray | Sequence[object]) -> T:
         [[1.0], [4.0]]
     """
     if not input.shape:
-        shape = np.shape(index) if not isinstance(index, TensorBase) else index.shape
+        shape = index.shape if isinstance(index, TensorBase) else np.asarray(index).shape
         return reshape(gather(reshape(input, 1), dim, with_an_axis("gather", index)), shape)
     if isinstance(index, TensorBase) and 0 in index.shape:
         strides.axis("gather", dim, len(input.shape))
@@ -191,7 +192,6 @@ def with_an_axis(name: str, index: Any) -> Any:
     return np.atleast_1d(integer_indices(name, index))
 
 
-@export("dl", "Tensor", "Tensor_")
 @reads("index")
 def scatter(input: T, dim: int, index: Array | NDArray | Sequence[object], src: Array | Scalar) -> T:
     """Replace one element along axis `dim` for each index.

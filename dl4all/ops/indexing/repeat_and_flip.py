@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TypeVar, overload
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from dl4all.errors import ArgumentError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import check_shape, host_memory
-from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
+from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.indexing.concatenation import cat, prepend_axes
@@ -23,8 +23,12 @@ from dl4all.ops.memory.views import expand, flatten, narrow, reshape
 T = TypeVar("T", bound=TensorBase)
 
 
+@overload
+def repeat(input: T, *repeats: int | Shape) -> T: ...
+@overload
+def repeat(input: T, *, repeats: Shape) -> T: ...
 @export("Tensor")
-def repeat(input: T, *repeats: int | Shape) -> T:
+def repeat(input: T, *args: int | Shape, **named: Shape) -> T:
     """Repeat the tensor along each axis.
 
     Args:
@@ -39,7 +43,7 @@ def repeat(input: T, *repeats: int | Shape) -> T:
         >>> dl.tensor([1.0, 2.0]).repeat(2, 2).tolist()
         [[1.0, 2.0, 1.0, 2.0], [1.0, 2.0, 1.0, 2.0]]
     """
-    counts = strides.sizes("repeat", repeats)
+    counts = strides.named_sizes("repeat", args, named, "repeats")
     if len(counts) < len(input.shape) or min(counts, default=0) < 0:
         raise ArgumentError(
             f"[repeat] expected a number of at least 0 for each axis of {input.shape}, got {counts}"
@@ -52,8 +56,12 @@ def repeat(input: T, *repeats: int | Shape) -> T:
     return reshape(expanded, tuple(count * size for count, size in pairs))
 
 
+@overload
+def tile(input: T, *dims: int | Shape) -> T: ...
+@overload
+def tile(input: T, *, dims: Shape) -> T: ...
 @export("dl", "Tensor")
-def tile(input: T, *dims: int | Shape) -> T:
+def tile(input: T, *args: int | Shape, **named: Shape) -> T:
     """:func:`repeat`; fewer numbers than axes are for the last axes.
 
     Example:
@@ -61,30 +69,44 @@ def tile(input: T, *dims: int | Shape) -> T:
         >>> dl.tile(dl.tensor([1, 2]), (2,)).tolist()
         [1, 2, 1, 2]
     """
-    counts = strides.sizes("tile", dims)
+    counts = strides.named_sizes("tile", args, named, "dims")
     return repeat(input, (*(1,) * (len(input.shape) - len(counts)), *counts))
 
 
 @export("dl", "Tensor")
 @reads("repeats")
-def repeat_interleave(input: T, repeats: Array | NDArray | Sequence[int] | int, dim: int | None = None) -> T:
+def repeat_interleave(
+    input: T,
+    repeats: Array | NDArray | Sequence[int] | int | None = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
+) -> T:
     """Repeat each element along axis `dim` several times in a row; without `dim`, of the flattened tensor.
 
     Args:
-        input: a tensor.
+        input: a tensor. Alone, it is `repeats`: the result are the indices of what is repeated.
         repeats: how often: an int, or one for each index of the axis.
         dim: the axis.
+        output_size: the result's size along the axis, if the caller knows it.
 
     Raises:
-        ArgumentError: a number is negative or too large, or there is not one for each index.
+        ArgumentError: a number is negative or too large, there is not one for each index, or `output_size`
+            is another one.
 
     Example:
         >>> import dl4all as dl
-        >>> dl.repeat_interleave(dl.tensor([1, 2]), 2).tolist()
-        [1, 1, 2, 2]
+        >>> dl.repeat_interleave(dl.tensor([5.0, 6.0]), dl.tensor([1, 2])).tolist()
+        [5.0, 6.0, 6.0]
+        >>> dl.repeat_interleave(dl.tensor([1, 2])).tolist()
+        [0, 1, 1]
     """
+    if repeats is None:
+        places = np.arange(input.numel())
+        source: T = from_host(type(input).result_class, places, input.device, copy=False)
+        return repeat_interleave(source, input, 0, output_size=output_size)
     if dim is None:
-        return repeat_interleave(flatten(input), repeats, 0)
+        return repeat_interleave(flatten(input), repeats, 0, output_size=output_size)
     axis = strides.axis("repeat_interleave", dim, len(input.shape))
     size = input.shape[axis]
     counts = integer_indices("repeat_interleave", repeats).reshape(-1)
@@ -94,13 +116,19 @@ def repeat_interleave(input: T, repeats: Array | NDArray | Sequence[int] | int, 
             f"got {repeats}"
         )
     total = sum(counts.tolist()) if len(counts) == size else size * sum(counts.tolist())
+    if output_size not in (None, total):
+        raise ArgumentError(f"[repeat_interleave] the result has size {total}, not {output_size}")
     check_shape("repeat_interleave", (*input.shape[:axis], total, *input.shape[axis + 1 :]))
     with host_memory("repeat_interleave"):
         return select_indices(input, axis, Indices(np.repeat(np.arange(size), counts)))
 
 
+@overload
+def flip(input: T, *dims: int | Shape) -> T: ...
+@overload
+def flip(input: T, *, dims: Shape) -> T: ...
 @export("dl", "Tensor")
-def flip(input: T, *dims: int | Shape) -> T:
+def flip(input: T, *args: int | Shape, **named: Shape) -> T:
     """Copy the tensor with the elements along some axes in reverse order.
 
     Raises:
@@ -111,7 +139,7 @@ def flip(input: T, *dims: int | Shape) -> T:
         >>> dl.flip(dl.tensor([[1.0, 2.0], [3.0, 4.0]]), (1,)).tolist()
         [[2.0, 1.0], [4.0, 3.0]]
     """
-    axes = strides.sizes("flip", dims)
+    axes = strides.named_sizes("flip", args, named, "dims")
     flipped = {strides.axis("flip", axis, max(len(input.shape), 1)) for axis in axes}
     if len(flipped) != len(axes):
         raise ArgumentError(f"[flip] an axis is named twice in {axes}")

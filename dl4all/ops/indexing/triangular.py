@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dl4all.errors import ShapeError
+from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import pack, run, strided_grid
@@ -14,7 +14,7 @@ from dl4all.ops.core.limits import check_shape, integer
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides
 from dl4all.ops.memory.copy import MOVABLE_DTYPES, SHORT_DTYPES, as_words, word_shaders
-from dl4all.ops.memory.views import contiguous, put_region
+from dl4all.ops.memory.views import contiguous, in_order, put_region
 from dl4all.ops.memory.views import diagonal as diagonal_view
 
 T = TypeVar("T", bound=TensorBase)
@@ -118,25 +118,38 @@ triu.defgrad(lambda g, diagonal: triu(g, diagonal))
 
 
 @export("dl", "Tensor")
-def diag_embed(input: T, offset: int = 0) -> T:
+def diag_embed(input: T, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T:
     """Matrices with the last axis on a diagonal and zeros elsewhere; `offset` 1 is above the main one.
+
+    Args:
+        input: a tensor with at least one axis.
+        offset: of the diagonal.
+        dim1, dim2: the axes of the result that are the rows and the columns of the matrices.
 
     Raises:
         ShapeError: there is no axis.
-        ArgumentError: `offset` is no int, or too large.
+        ArgumentError: `offset` is no int, or too large; `dim1` and `dim2` are the same axis.
 
     Example:
         >>> import dl4all as dl
-        >>> dl.diag_embed(dl.tensor([1, 2])).tolist()
-        [[1, 0], [0, 2]]
+        >>> dl.diag_embed(dl.tensor([1.0, 2.0]), offset=1).tolist()
+        [[0.0, 1.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]
     """
     if not input.shape:
         raise ShapeError("[diag_embed] expected at least one axis, got shape ()")
     size = input.shape[-1] + abs(integer("diag_embed", "offset", offset))
     shape = check_shape("diag_embed", (*input.shape[:-1], size, size))
     ndim = len(shape)
+    rows, columns = (strides.axis("diag_embed", dim, ndim) for dim in (dim1, dim2))
+    if rows == columns:
+        raise ArgumentError(f"[diag_embed] dim1 and dim2 are the same axis, {rows}")
     region = strides.diagonal(shape, contiguous_strides(shape), 0, offset, ndim - 2, ndim - 1)
-    return put_region(input, shape, region)
+    matrices = put_region(input, shape, region)
+    if (rows, columns) == (ndim - 2, ndim - 1):
+        return matrices
+    others = iter(range(ndim - 2))
+    places = {rows: ndim - 2, columns: ndim - 1}
+    return in_order(matrices, [places[axis] if axis in places else next(others) for axis in range(ndim)])
 
 
 @export("dl", "Tensor")

@@ -26,13 +26,16 @@ def dist(input: Array, other: Array, p: float = 2) -> Array:
 
 
 @export("dl")
-def cdist(x1: Array, x2: Array, p: float = 2.0) -> Array:
+def cdist(
+    x1: Array, x2: Array, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary"
+) -> Array:
     """The distance of each vector of one tensor from each vector of another.
 
     Args:
         x1: shape (..., P, M).
         x2: shape (..., R, M); the leading axes broadcast.
         p: the order of the norm, 0 or larger.
+        compute_mode: has no effect: differences are always computed one by one.
 
     Returns:
         Shape (..., P, R).

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import string
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dl4all.errors import ArgumentError, ShapeError
@@ -11,28 +12,33 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.linalg.matrix_product import matmul
-from dl4all.ops.memory.views import permute, reshape
+from dl4all.ops.memory.views import diagonal, permute, reshape
 from dl4all.ops.reduce.sums import sum_to
+
+LETTERS = string.ascii_uppercase + string.ascii_lowercase  # in the order of their codes, as results are
 
 Labelled = tuple[Any, str]
 """A tensor, and a letter for each of its axes."""
 
 
 @export("dl")
-def einsum(equation: str, *operands: Array) -> Array:
+def einsum(equation: Array | str, *operands: Array | Sequence[Any]) -> Array:
     """Sums of products of the operands' elements in Einstein notation.
 
     Args:
         equation: for each operand, a letter for each axis; after ``->``, the axes of the result. All other
             axes are summed over. Without ``->`` the axes of the result are the letters that occur once, in
-            alphabetical order. ``...`` stands for leading axes that broadcast.
-        operands: tensors; axes with the same letter have the same size, or 1.
+            alphabetical order. ``...`` stands for leading axes that broadcast. A letter that an operand has
+            twice stands for its diagonal.
+        operands: tensors, or a list of them; axes with the same letter have the same size, or 1. Without an
+            equation, each operand is followed by a list of ints, one for each of its axes, and ``...``; the
+            axes of the result may come last.
 
     Returns:
         A tensor with the axes that the equation names.
 
     Raises:
-        ArgumentError: the equation is malformed, or needs the diagonal of an operand.
+        ArgumentError: the equation is malformed.
         ShapeError: axes with the same letter differ in size, or an operand has not as many axes as letters.
 
     Example:
@@ -40,14 +46,18 @@ def einsum(equation: str, *operands: Array) -> Array:
         >>> a, b = dl.tensor([[1.0, 2.0], [3.0, 4.0]]), dl.tensor([10.0, 1.0])
         >>> dl.einsum("ij,j->i", a, b).tolist()
         [12.0, 34.0]
+        >>> dl.einsum(a, [0, 1], b, [1], [0]).tolist()
+        [12.0, 34.0]
     """
+    if not isinstance(equation, str):
+        equation, operands = _lettered((equation, *operands))
     if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
         operands = tuple(operands[0])
     inputs, output = _parse(equation, operands)
-    extents = _extents(inputs, operands)
-    remaining: list[Labelled] = [
-        _without_broadcast_axes(*pair, extents) for pair in zip(operands, inputs, strict=True)
-    ]
+    labelled = [_diagonals(*pair) for pair in zip(operands, inputs, strict=True)]
+    inputs = [labels for _, labels in labelled]
+    extents = _extents(inputs, [tensor for tensor, _ in labelled])
+    remaining = [_without_broadcast_axes(*pair, extents) for pair in labelled]
     for first, second in _contraction_order(inputs, output, extents):
         # As opt_einsum counts: operands are removed from the list, and their product is appended.
         taken = [remaining.pop(index) for index in sorted({first, second}, reverse=True)]
@@ -85,11 +95,41 @@ def _parse(equation: str, operands: tuple[Any, ...]) -> tuple[list[str], str]:
     for labels, operand in zip(inputs, operands, strict=True):
         if len(labels) != len(operand.shape):
             raise ShapeError(f"[einsum] {labels!r} names {len(labels)} axes, {operand.shape} has others")
-        if len(set(labels)) != len(labels):
-            raise ArgumentError(
-                f"[einsum] {labels!r} in {equation!r} takes a diagonal, which is not supported"
-            )
     return inputs, output
+
+
+def _lettered(arguments: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """An equation, and its operands, of operands that each have a list of their axes behind them.
+
+    Raises:
+        ArgumentError: an axis is no int from 0 to 51.
+    """
+    operands = arguments[: len(arguments) // 2 * 2 : 2]
+    sublists = (*arguments[1::2], *arguments[len(operands) * 2 :])
+    terms = []
+    for sublist in sublists:
+        axes = list(sublist) if isinstance(sublist, (tuple, list)) else [sublist]
+        if not all(axis is ... or (isinstance(axis, int) and 0 <= axis < len(LETTERS)) for axis in axes):
+            raise ArgumentError(f"[einsum] expected a list of ints from 0 to 51 or ..., got {sublist!r}")
+        terms.append("".join("..." if axis is ... else LETTERS[axis] for axis in axes))
+    equation = ",".join(terms[: len(operands)])
+    return equation + "".join(f"->{term}" for term in terms[len(operands) :]), operands
+
+
+def _diagonals(tensor: Any, labels: str) -> Labelled:
+    """The tensor with one axis, the last one, for each letter that it had several times.
+
+    Raises:
+        ShapeError: axes with the same letter differ in size.
+    """
+    for label in dict.fromkeys(labels):
+        while labels.count(label) > 1:
+            first, second = labels.index(label), labels.rindex(label)
+            if tensor.shape[first] != tensor.shape[second]:
+                raise ShapeError(f"[einsum] {labels!r} takes a diagonal of axes that differ: {tensor.shape}")
+            tensor = diagonal(tensor, 0, first, second)
+            labels = labels[:first] + labels[first + 1 : second] + labels[second + 1 :] + label
+    return tensor, labels
 
 
 def _extents(inputs: Iterable[str], operands: Iterable[Any]) -> dict[str, int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 import dl4all.ops.linalg.cooperative_matrix  # noqa: F401  # puts itself into gemm
 from dl4all.errors import ShapeError
-from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.checks import check_numbers
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import MAX_GRID_SIZE
 from dl4all.ops.core.op import Kernel, Result, example, op
@@ -47,7 +47,7 @@ def _matmul_shapes(a: Shape, b: Shape) -> tuple[Shape, Shape, Shape]:
 
 
 def _infer_matmul(input: TensorBase, other: TensorBase) -> Result:
-    check_float("matmul", input, other)
+    check_numbers("matmul", input, other)
     return _matmul_shapes(input.shape, other.shape)[2], input.dtype
 
 
@@ -131,15 +131,15 @@ def matmul(input: Array, other: Array) -> Array:
     """Matrix product over the last two axes; axes before them broadcast.
 
     Args:
-        input: floats of shape (..., M, K) or (K,).
-        other: floats of shape (..., K, N) or (K,).
+        input: floats or integers of shape (..., M, K) or (K,).
+        other: of that dtype, shape (..., K, N) or (K,).
 
     Returns:
         Shape (..., M, N); without M or N if that operand is one-dimensional.
 
     Raises:
         ShapeError: the inner sizes differ or the leading axes do not broadcast.
-        DTypeError: the operands are not floats of one dtype.
+        DTypeError: the operands are not numbers of one dtype.
 
     Example:
         >>> import dl4all as dl
@@ -163,7 +163,7 @@ def _host_matmul(left: Any, right: Any) -> Any:
 
 
 def _infer_linear(input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> Result:
-    check_float("linear", input, weight, bias)
+    check_numbers("linear", input, weight, bias)
     if len(weight.shape) != 2:
         raise ShapeError(f"[linear] weight must have shape (out, in), got {weight.shape}")
     if not input.shape or input.shape[-1] != weight.shape[1]:
@@ -221,7 +221,7 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     """Affine map of the last axis: ``input @ weight.T + bias``.
 
     Args:
-        input: floats of shape (..., in).
+        input: floats or integers of shape (..., in).
         weight: shape (out, in).
         bias: shape (out,), or None.
 

@@ -22,7 +22,7 @@ from dl4all.ops.indexing.indices import Indices, integer_indices
 from dl4all.ops.indexing.rows import take_rows
 from dl4all.ops.loss import one_pass
 from dl4all.ops.loss.cross_entropy_ops import cross_entropy_each, nll_each
-from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
+from dl4all.ops.loss.reduction import check_reduction, check_tensors, legacy_reduction, reduced
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import reshape, unsqueeze
 from dl4all.ops.reduce.softmax_function import log_softmax
@@ -36,8 +36,9 @@ def cross_entropy(
     input: Array,
     target: Array | npt.ArrayLike,
     weight: Array | None = None,
-    *,
+    size_average: bool | None = None,
     ignore_index: int = -100,
+    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Array:
@@ -51,6 +52,7 @@ def cross_entropy(
         ignore_index: targets of this value are ignored.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each target.
         label_smoothing: from 0 to 1, the share of each target that is spread evenly over all classes.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
 
     Returns:
         A 0-d tensor; with ``"none"`` the input's shape without C.
@@ -65,6 +67,7 @@ def cross_entropy(
         >>> dl.nn.functional.cross_entropy(scores, classes, reduction="none").tolist()
         [0.0, 1000.0]
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     name = "cross_entropy"
     check_reduction(name, reduction)
     if not 0 <= label_smoothing <= 1:
@@ -102,8 +105,9 @@ def nll_loss(
     input: Array,
     target: Array | npt.ArrayLike,
     weight: Array | None = None,
-    *,
+    size_average: bool | None = None,
     ignore_index: int = -100,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Array:
     """The negative log-likelihood: the negative of the log-probabilities at the right classes.
@@ -114,6 +118,7 @@ def nll_loss(
         weight: shape (C,), one for each class; the mean is weighted too.
         ignore_index: targets of this value are ignored.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each target.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
 
     Returns:
         A 0-d tensor; with ``"none"`` the input's shape without C.
@@ -127,6 +132,7 @@ def nll_loss(
         >>> dl.nn.functional.nll_loss(dl.tensor([[-1.0, -3.0]]), dl.tensor([1])).item()
         3.0
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     check_reduction("nll_loss", reduction)
     classes, shape = _check_scores("nll_loss", input, weight)
     if _in_vmap(input, target, weight):

@@ -13,20 +13,29 @@ from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.loss_terms import binary_error, logistic_error, smooth_error, squared_error
 from dl4all.ops.elementwise.rounding import abs
 from dl4all.ops.elementwise.transcendental import exp, log
-from dl4all.ops.loss.reduction import REDUCTIONS, check_reduction, check_tensors, reduced
+from dl4all.ops.loss.reduction import REDUCTIONS, check_reduction, check_tensors, legacy_reduction, reduced
 from dl4all.ops.reduce.sums import sum
 
 # Losses of differences
 
 
 @export("F")
-def mse_loss(input: Array, target: Array, *, reduction: str = "mean") -> Array:
+def mse_loss(
+    input: Array,
+    target: Array,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Array | None = None,
+) -> Array:
     """The mean squared error.
 
     Args:
         input: floats of any shape.
         target: floats of the same shape.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each element.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
+        weight: of the elements, of the input's shape; the mean is weighted too.
 
     Returns:
         A 0-d tensor; with ``"none"`` the input's shape.
@@ -39,16 +48,25 @@ def mse_loss(input: Array, target: Array, *, reduction: str = "mean") -> Array:
         >>> dl.nn.functional.mse_loss(dl.tensor([1.0, 2.0]), dl.tensor([1.0, 4.0])).item()
         2.0
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     _check_broadcast("mse_loss", input, target, reduction)
-    return reduced(squared_error(input, target), reduction)
+    return _weighted_mean(squared_error(input, target), weight, reduction)
 
 
 @export("F")
-def l1_loss(input: Array, target: Array, *, reduction: str = "mean") -> Array:
+def l1_loss(
+    input: Array,
+    target: Array,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Array | None = None,
+) -> Array:
     """The mean absolute error.
 
     Args:
-        input, target, reduction: as for :func:`mse_loss`.
+        input, target, reduction, weight: as for :func:`mse_loss`.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
 
     Raises:
         ShapeError, ArgumentError
@@ -58,17 +76,26 @@ def l1_loss(input: Array, target: Array, *, reduction: str = "mean") -> Array:
         >>> dl.nn.functional.l1_loss(dl.tensor([1.0, 2.0]), dl.tensor([1.0, 4.0])).item()
         1.0
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     _check_broadcast("l1_loss", input, target, reduction)
-    return reduced(abs(input - target), reduction)
+    return _weighted_mean(abs(input - target), weight, reduction)
 
 
 @export("F")
-def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta: float = 1.0) -> Array:
+def smooth_l1_loss(
+    input: Array,
+    target: Array,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Array:
     """The absolute error minus ``beta / 2``, and a parabola for errors below `beta` (arXiv:1504.08083).
 
     Args:
         input, target, reduction: as for :func:`mse_loss`.
         beta: the error at which the parabola ends; 0 gives :func:`l1_loss`.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
 
     Raises:
         ShapeError, ArgumentError
@@ -78,6 +105,7 @@ def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta
         >>> dl.nn.functional.smooth_l1_loss(dl.tensor([0.5, 4.0]), dl.zeros(2)).item()
         1.8125
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     _check_broadcast("smooth_l1_loss", input, target, reduction)
     beta = real("smooth_l1_loss", "beta", beta)
     if beta < 0:
@@ -88,7 +116,11 @@ def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta
 
 @export("F")
 def huber_loss(
-    input: Array, target: Array, *, reduction: str = "mean", delta: float = 1.0, weight: Array | None = None
+    input: Array,
+    target: Array,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Array | None = None,
 ) -> Array:
     """Half the squared error up to `delta`, then linear: `delta` times the smooth L1 loss (Huber, 1964).
 
@@ -112,6 +144,20 @@ def huber_loss(
     return reduced(_weighted(smooth_error(input, target, beta=delta) * delta, weight), reduction)
 
 
+def _weighted_mean(losses: Any, weight: Any, reduction: str) -> Any:
+    """The reduced losses, times weights of their shape; their mean is weighted.
+
+    Raises:
+        ShapeError: the weights have another shape.
+    """
+    if weight is None:
+        return reduced(losses, reduction)
+    if weight.shape != losses.shape:
+        raise ShapeError(f"[loss] expected weights of shape {losses.shape}, got {weight.shape}")
+    weighted = losses * weight
+    return sum(weighted) / sum(weight) if reduction == "mean" else reduced(weighted, reduction)
+
+
 def _check_broadcast(name: str, input: Any, target: Any, reduction: str) -> None:
     """Raise unless input and target are tensors; warn where they broadcast."""
     check_reduction(name, reduction)
@@ -133,7 +179,12 @@ def _weighted(losses: Any, weight: Any) -> Any:
 
 @export("F")
 def binary_cross_entropy(
-    input: Array, target: Array, weight: Array | None = None, *, reduction: str = "mean"
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Array:
     """Binary cross entropy: ``-(target log(input) + (1 - target) log(1 - input))``.
 
@@ -142,6 +193,7 @@ def binary_cross_entropy(
         target: from 0 to 1, of the same shape.
         weight: of the elements; broadcasts.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each element.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
 
     Returns:
         A 0-d tensor; with ``"none"`` the input's shape.
@@ -154,6 +206,7 @@ def binary_cross_entropy(
         >>> dl.nn.functional.binary_cross_entropy(dl.tensor([1.0, 0.0]), dl.tensor([1.0, 1.0])).item()
         50.0
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     _check_same_shape("binary_cross_entropy", input, target, reduction)
     return reduced(_weighted(binary_error(input, target), weight), reduction)
 
@@ -163,7 +216,8 @@ def binary_cross_entropy_with_logits(
     input: Array,
     target: Array,
     weight: Array | None = None,
-    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     pos_weight: Array | None = None,
 ) -> Array:
@@ -175,6 +229,7 @@ def binary_cross_entropy_with_logits(
         weight: of the elements; broadcasts.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each element.
         pos_weight: weight of the positive class; broadcasts.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
 
     Returns:
         A 0-d tensor; with ``"none"`` the input's shape.
@@ -188,6 +243,7 @@ def binary_cross_entropy_with_logits(
         >>> dl.nn.functional.binary_cross_entropy_with_logits(x, dl.tensor([1.0, 1.0])).item()
         5000.0
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     _check_same_shape("binary_cross_entropy_with_logits", input, target, reduction)
     if pos_weight is None:
         losses = logistic_error(input, target)
@@ -198,7 +254,14 @@ def binary_cross_entropy_with_logits(
 
 
 @export("F")
-def kl_div(input: Array, target: Array, *, reduction: str = "mean", log_target: bool = False) -> Array:
+def kl_div(
+    input: Array,
+    target: Array,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Array:
     """The Kullback-Leibler divergence of `target` from the probabilities whose logarithms are `input`.
 
     Args:
@@ -207,6 +270,7 @@ def kl_div(input: Array, target: Array, *, reduction: str = "mean", log_target: 
         reduction: ``"mean"``, ``"sum"``, ``"none"``, or ``"batchmean"`` for the sum divided by the size of
             the first axis, the mean divergence of a batch.
         log_target: whether the target holds logarithms too.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
 
     Returns:
         A 0-d tensor; with ``"none"`` the input's shape.
@@ -219,6 +283,7 @@ def kl_div(input: Array, target: Array, *, reduction: str = "mean", log_target: 
         >>> dl.nn.functional.kl_div(dl.zeros(2), dl.tensor([0.0, 1.0]), reduction="sum").item()
         0.0
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     check_reduction("kl_div", reduction, (*REDUCTIONS, "batchmean"))
     check_tensors("kl_div", input, target)
     if log_target:

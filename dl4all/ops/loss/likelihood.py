@@ -17,7 +17,7 @@ from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.transcendental import exp, log, square
 from dl4all.ops.indexing.device_indices import refuse
-from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
+from dl4all.ops.loss.reduction import check_reduction, check_tensors, legacy_reduction, reduced
 from dl4all.ops.memory.views import expand, unsqueeze
 
 
@@ -29,7 +29,6 @@ def gaussian_nll_loss(
     var: Array | Scalar,
     full: bool = False,
     eps: float = 1e-6,
-    *,
     reduction: str = "mean",
 ) -> Array:
     """The negative log-likelihood under normal distributions: ``(log(var) + (input - target)**2 / var) / 2``.
@@ -93,8 +92,9 @@ def poisson_nll_loss(
     target: Array,
     log_input: bool = True,
     full: bool = False,
-    *,
+    size_average: bool | None = None,
     eps: float = 1e-8,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Array:
     """The negative log-likelihood of counts under Poisson distributions, without the term ``log(target!)``.
@@ -106,6 +106,7 @@ def poisson_nll_loss(
         full: whether to add that term, by Stirling's approximation, for counts above 1.
         eps: is added to expected counts in the logarithm.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each element.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
 
     Raises:
         ArgumentError: there is no such reduction.
@@ -115,6 +116,7 @@ def poisson_nll_loss(
         >>> dl.nn.functional.poisson_nll_loss(dl.tensor([0.0]), dl.tensor([3.0])).item()
         1.0
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     check_reduction("poisson_nll_loss", reduction)
     check_tensors("poisson_nll_loss", input, target)
     losses = exp(input) - target * input if log_input else input - target * log(input + eps)

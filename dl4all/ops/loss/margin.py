@@ -20,7 +20,7 @@ from dl4all.ops.indexing.gather_scatter import expanded_number, gather, indices_
 from dl4all.ops.indexing.indices import checked_indices, indices_into
 from dl4all.ops.indexing.rows import put_rows, select_indices, take_rows
 from dl4all.ops.linalg.distances import pairwise_distance
-from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
+from dl4all.ops.loss.reduction import check_reduction, check_tensors, legacy_reduction, reduced
 from dl4all.ops.memory.views import reshape, squeeze, unsqueeze
 from dl4all.ops.reduce.sums import mean, sum
 
@@ -29,13 +29,20 @@ SOFTPLUS_THRESHOLD = 40.0
 
 
 @export("F")
-def soft_margin_loss(input: Array, target: Array, *, reduction: str = "mean") -> Array:
+def soft_margin_loss(
+    input: Array,
+    target: Array,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Array:
     """``log(1 + exp(-target * input))``, for targets of 1 and -1.
 
     Args:
         input: floats of any shape.
         target: 1 and -1, of the same shape.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each element.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
 
     Raises:
         ShapeError, ArgumentError
@@ -45,6 +52,7 @@ def soft_margin_loss(input: Array, target: Array, *, reduction: str = "mean") ->
         >>> dl.nn.functional.soft_margin_loss(dl.tensor([100.0]), dl.tensor([-1.0])).item()
         100.0
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     check_reduction("soft_margin_loss", reduction)
     check_tensors("soft_margin_loss", input, target)
     return reduced(softplus(-target * input, threshold=SOFTPLUS_THRESHOLD), reduction)
@@ -58,7 +66,8 @@ def multi_margin_loss(
     p: int = 1,
     margin: float = 1.0,
     weight: Array | None = None,
-    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Array:
     """The mean over classes of ``max(0, margin - input[right] + input[other]) ** p``.
@@ -70,6 +79,7 @@ def multi_margin_loss(
         margin: the least distance of the right class from the others.
         weight: shape (C,), one for losses right class.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each row.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
 
     Raises:
         ShapeError: the shapes do not fit.
@@ -80,6 +90,7 @@ def multi_margin_loss(
         >>> dl.nn.functional.multi_margin_loss(dl.tensor([[0.5, 1.0]]), dl.tensor([0])).item()
         0.75
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     name = "multi_margin_loss"
     check_reduction(name, reduction)
     check_tensors(name, input, target, weight)
@@ -118,13 +129,20 @@ def _scores(name: str, input: Array, fits: bool, target: Array) -> Any:
 
 @export("F")
 @reads("target")
-def multilabel_margin_loss(input: Array, target: Array, *, reduction: str = "mean") -> Array:
+def multilabel_margin_loss(
+    input: Array,
+    target: Array,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Array:
     """The sum of ``max(0, 1 - input[label] + input[other])`` over labels and other classes, divided by C.
 
     Args:
         input: scores of shape (N, C) or (C,).
         target: ints of the same shape: the labels, then -1.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each row.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
 
     Raises:
         ShapeError: the shapes differ.
@@ -135,6 +153,7 @@ def multilabel_margin_loss(input: Array, target: Array, *, reduction: str = "mea
         >>> dl.nn.functional.multilabel_margin_loss(dl.tensor([0.5, 1.0]), dl.tensor([0, -1])).item()
         0.75
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     name = "multilabel_margin_loss"
     check_reduction(name, reduction)
     check_tensors(name, input, target)
@@ -155,7 +174,12 @@ def multilabel_margin_loss(input: Array, target: Array, *, reduction: str = "mea
 
 @export("F")
 def multilabel_soft_margin_loss(
-    input: Array, target: Array, weight: Array | None = None, *, reduction: str = "mean"
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Array:
     """The mean over classes of the binary cross entropy of scores.
 
@@ -164,6 +188,7 @@ def multilabel_soft_margin_loss(
         target: from 0 to 1, of the same shape.
         weight: shape (C,), one for each class.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each row.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
 
     Raises:
         ShapeError: the shapes differ.
@@ -174,6 +199,7 @@ def multilabel_soft_margin_loss(
         >>> dl.nn.functional.multilabel_soft_margin_loss(x, target).item()
         50.0
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     name = "multilabel_soft_margin_loss"
     check_reduction(name, reduction)
     check_tensors(name, input, target, weight)
@@ -195,7 +221,8 @@ def triplet_margin_loss(
     p: float = 2,
     eps: float = 1e-6,
     swap: bool = False,
-    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Array:
     """Triplet loss: an anchor should be nearer to the positive than to the negative.
@@ -208,6 +235,7 @@ def triplet_margin_loss(
         p, eps: the arguments of the distance, see :func:`pairwise_distance`.
         swap: use the distance from `positive` to `negative` where it is less than that from the anchor.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each triplet.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
 
     Raises:
         ShapeError, ArgumentError
@@ -218,6 +246,7 @@ def triplet_margin_loss(
         >>> dl.nn.functional.triplet_margin_loss(a, p, n, eps=0).item()
         3.0
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     return triplet_margin_with_distance_loss(
         anchor,
         positive,

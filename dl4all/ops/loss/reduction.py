@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from dl4all.errors import ArgumentError, DTypeError
@@ -19,6 +20,19 @@ def check_reduction(name: str, reduction: str, allowed: tuple[str, ...] = REDUCT
     """
     if reduction not in allowed:
         raise ArgumentError(f"[{name}] reduction must be one of {', '.join(allowed)}, got {reduction!r}")
+
+
+def legacy_reduction(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
+    """The reduction, if need be by the two arguments that PyTorch had before it, with its warning."""
+    if size_average is None and reduce is None:
+        return reduction
+    found = "none" if reduce is False else "sum" if size_average is False else "mean"
+    warnings.warn(
+        f"size_average and reduce are PyTorch's older arguments; use reduction={found!r}",
+        UserWarning,
+        stacklevel=3,
+    )
+    return found
 
 
 def reduced(losses: Any, reduction: str) -> Any:

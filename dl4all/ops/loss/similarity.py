@@ -9,7 +9,7 @@ from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.transcendental import rsqrt
-from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
+from dl4all.ops.loss.reduction import check_reduction, check_tensors, legacy_reduction, reduced
 from dl4all.ops.memory.views import expand, reshape
 from dl4all.ops.reduce.sums import sum
 
@@ -53,7 +53,13 @@ def _with_length(x: Array, shape: Shape, axis: int) -> Array:
 
 @export("F")
 def cosine_embedding_loss(
-    input1: Array, input2: Array, target: Array, margin: float = 0.0, *, reduction: str = "mean"
+    input1: Array,
+    input2: Array,
+    target: Array,
+    margin: float = 0.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Array:
     """``1 - cos`` for similar pairs (target 1), ``max(0, cos - margin)`` for dissimilar ones (target -1).
 
@@ -62,6 +68,7 @@ def cosine_embedding_loss(
         target: 1 and -1, of shape (N,) or ().
         margin: the cosine up to which a dissimilar pair costs nothing.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each pair.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
 
     Returns:
         A 0-d tensor; with ``"none"`` the target's shape.
@@ -75,6 +82,7 @@ def cosine_embedding_loss(
         >>> dl.nn.functional.cosine_embedding_loss(x, x, dl.tensor([-1.0]), margin=0.25).item()
         0.75
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     name = "cosine_embedding_loss"
     check_reduction(name, reduction)
     check_tensors(name, input1, input2, target)
@@ -91,7 +99,12 @@ def cosine_embedding_loss(
 
 @export("F")
 def hinge_embedding_loss(
-    input: Array, target: Array, margin: float = 1.0, *, reduction: str = "mean"
+    input: Array,
+    target: Array,
+    margin: float = 1.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Array:
     """A distance where the target is 1, ``max(0, margin - distance)`` where it is -1.
 
@@ -100,6 +113,7 @@ def hinge_embedding_loss(
         target: 1 and -1, of the same shape.
         margin: the distance from which a dissimilar pair costs nothing.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each element.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
 
     Returns:
         A 0-d tensor; with ``"none"`` the input's shape.
@@ -112,6 +126,7 @@ def hinge_embedding_loss(
         >>> dl.nn.functional.hinge_embedding_loss(dl.tensor([0.25, 0.25]), dl.tensor([1.0, -1.0])).item()
         0.5
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     check_reduction("hinge_embedding_loss", reduction)
     check_tensors("hinge_embedding_loss", input, target)
     dissimilar = where(target == 1, 0.0, clamp_min(margin - input, 0.0))
@@ -120,7 +135,13 @@ def hinge_embedding_loss(
 
 @export("F")
 def margin_ranking_loss(
-    input1: Array, input2: Array, target: Array, margin: float = 0.0, *, reduction: str = "mean"
+    input1: Array,
+    input2: Array,
+    target: Array,
+    margin: float = 0.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Array:
     """``max(0, -target * (input1 - input2) + margin)``: the loss of ranking two inputs.
 
@@ -129,6 +150,7 @@ def margin_ranking_loss(
         target: 1 where `input1` should be larger, -1 where `input2` should.
         margin: by how much it should be larger.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the loss of each pair.
+        size_average, reduce: PyTorch's older names: False for a sum, False for each loss.
 
     Returns:
         A 0-d tensor; with ``"none"`` the input's shape.
@@ -142,6 +164,7 @@ def margin_ranking_loss(
         >>> dl.nn.functional.margin_ranking_loss(a, b, dl.tensor([1.0, 1.0])).item()
         0.5
     """
+    reduction = legacy_reduction(reduction, size_average, reduce)
     check_reduction("margin_ranking_loss", reduction)
     check_tensors("margin_ranking_loss", input1, input2, target)
     return reduced(clamp_min(target * (input2 - input1) + margin, 0.0), reduction)

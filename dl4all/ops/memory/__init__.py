@@ -20,7 +20,7 @@ from dl4all.ops.memory.views import reshape as reshape
 from dl4all.ops.memory.views import reshape_as as reshape_as
 from dl4all.ops.memory.views import select as select
 from dl4all.ops.memory.views import squeeze as squeeze
-from dl4all.ops.memory.views import transpose as swapaxes
+from dl4all.ops.memory.views import swapaxes as swapaxes
 from dl4all.ops.memory.views import transpose as swapdims
 from dl4all.ops.memory.views import transpose as transpose
 from dl4all.ops.memory.views import unflatten as unflatten

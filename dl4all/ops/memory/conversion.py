@@ -21,6 +21,7 @@ from dl4all.ops.elementwise.kernels import (
     build_variants,
     launch_elementwise,
 )
+from dl4all.ops.memory.copy import copy_into
 from dl4all.ops.memory.views import contiguous
 
 WORKGROUP = 128
@@ -84,7 +85,9 @@ def _infer_cast(input: TensorBase, dtype: str) -> Result:
 
 def _run_cast(out: TensorBase, input: TensorBase, *, dtype: str) -> None:
     source, target = input.dtype.name, out.dtype.name
-    if (source, target) in CASTS:
+    if source == target:
+        copy_into(out, input)
+    elif (source, target) in CASTS:
         launch_elementwise(CASTS[source, target], out, [input])
     elif (source, target) in CONVERSIONS:
         _convert(out, contiguous(input))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import EllipsisType
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import integer
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
-from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, contiguous_strides
+from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, contiguous_strides, host_int
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.memory.copy import COPY, MOVABLE_DTYPES, copy_into, fill_with, fresh_copy, new_like
 from dl4all.scheduler import capture
@@ -44,8 +44,12 @@ def contiguous(input: T) -> T:
     return copied
 
 
+@overload
+def reshape(input: T, *shape: int | Shape) -> T: ...
+@overload
+def reshape(input: T, *, shape: Shape) -> T: ...
 @export("dl", "Tensor")
-def reshape(input: T, *shape: int | Shape) -> T:
+def reshape(input: T, *args: int | Shape, **named: Shape) -> T:
     """The same elements in another shape; one size may be -1. A view of a contiguous tensor.
 
     Raises:
@@ -57,7 +61,7 @@ def reshape(input: T, *shape: int | Shape) -> T:
         [[1.0, 2.0], [3.0, 4.0]]
     """
     old_shape = input.shape
-    new_shape = layout.complete_shape(layout.sizes("reshape", shape), old_shape)
+    new_shape = layout.complete_shape(layout.named_sizes("reshape", args, named, "shape"), old_shape)
     source = contiguous(input)
     result: T = source.as_strided(new_shape, contiguous_strides(new_shape), source.offset)
     tape.add_node("reshape", [source], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
@@ -84,15 +88,19 @@ def reshape_as(input: T, other: TensorBase) -> T:
     return reshape(input, other.shape)
 
 
+@overload
+def view(input: T, *size: int | Shape) -> T: ...
+@overload
+def view(input: T, *, size: Shape) -> T: ...
 @export("Tensor")
-def view(input: T, *shape: int | Shape) -> T:
+def view(input: T, *args: int | Shape, **named: Shape) -> T:
     """:func:`reshape`, never with a copy: the result shares the memory of `input`.
 
     Raises:
         ShapeError: the numbers of elements differ, or the strides do not allow it.
     """
     old_shape = input.shape
-    new_shape = layout.complete_shape(layout.sizes("view", shape), old_shape, "view")
+    new_shape = layout.complete_shape(layout.named_sizes("view", args, named, "size"), old_shape, "view")
     strides = layout.view_strides(old_shape, input.strides, new_shape)
     if strides is None:
         raise ShapeError(
@@ -197,8 +205,12 @@ def _with_axes(input: T, axes: Sequence[int]) -> T:
     return result
 
 
+@overload
+def permute(input: T, *dims: int | Shape) -> T: ...
+@overload
+def permute(input: T, *, dims: Shape) -> T: ...
 @export("dl", "Tensor")
-def permute(input: T, *dims: int | Shape) -> T:
+def permute(input: T, *args: int | Shape, **named: Shape) -> T:
     """A view with the axes in another order.
 
     Raises:
@@ -210,7 +222,7 @@ def permute(input: T, *dims: int | Shape) -> T:
         (4, 2, 3)
     """
     ndim = len(input.shape)
-    listed = layout.sizes("permute", dims)
+    listed = layout.named_sizes("permute", args, named, "dims")
     order = [layout.axis("permute", dim, ndim) for dim in listed]
     if sorted(order) != list(range(ndim)):
         raise ArgumentError(f"[permute] {listed} does not name each axis of {input.shape} once")
@@ -238,7 +250,7 @@ def inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-@export("dl", "Tensor", aliases=("swapaxes", "swapdims"))
+@export("dl", "Tensor", aliases=("swapdims",))
 def transpose(input: T, dim0: int, dim1: int) -> T:
     """A view with two axes swapped.
 
@@ -255,7 +267,16 @@ def transpose(input: T, dim0: int, dim1: int) -> T:
     return in_order(input, order)
 
 
-swapaxes = transpose
+@export("dl", "Tensor")
+def swapaxes(input: T, axis0: int, axis1: int) -> T:
+    """:func:`transpose`, under NumPy's name.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.swapaxes(dl.zeros(2, 3, 5), axis0=0, axis1=2).shape
+        (5, 3, 2)
+    """
+    return transpose(input, axis0, axis1)
 
 
 @export("dl", "Tensor", aliases=("moveaxis",))
@@ -288,8 +309,12 @@ def movedim(input: T, source: int | Shape, destination: int | Shape) -> T:
     return in_order(input, order[: len(input.shape)])
 
 
+@overload
+def expand(input: T, *size: int | Shape) -> T: ...
+@overload
+def expand(input: T, *, size: Shape) -> T: ...
 @export("Tensor")
-def expand(input: T, *shape: int | Shape) -> T:
+def expand(input: T, *args: int | Shape, **named: Shape) -> T:
     """A view in which axes of size 1 are repeated without copying; -1 keeps a size.
 
     Raises:
@@ -301,7 +326,9 @@ def expand(input: T, *shape: int | Shape) -> T:
         [[1, 1, 1], [2, 2, 2]]
     """
     old_shape = input.shape
-    new_shape, strides = layout.expanded(layout.sizes("expand", shape), old_shape, input.strides)
+    new_shape, strides = layout.expanded(
+        layout.named_sizes("expand", args, named, "size"), old_shape, input.strides
+    )
     result: T = input.as_strided(new_shape, strides, input.offset)
     tape.add_node("expand", [input], [result], lambda grads, saved, needs: [_summed_to(grads[0], old_shape)])
     return result
@@ -325,15 +352,15 @@ def expand_as(input: T, other: TensorBase) -> T:
 
 
 @export("dl", "Tensor")
-def broadcast_to(input: T, shape: Shape) -> T:
-    """A view of `shape`: axes of size 1 and new axes in front repeat the elements.
+def broadcast_to(input: T, size: Shape) -> T:
+    """A view of shape `size`: axes of size 1 and new axes in front repeat the elements.
 
     Example:
         >>> import dl4all as dl
         >>> dl.broadcast_to(dl.tensor([1, 2]), (2, 2)).tolist()
         [[1, 2], [1, 2]]
     """
-    return expand(input, shape)
+    return expand(input, size)
 
 
 @export("dl", "Tensor")
@@ -346,7 +373,7 @@ def select(input: T, dim: int, index: int) -> T:
         [3, 4]
     """
     axis = layout.axis("select", dim, len(input.shape))
-    return _index(input, (*(layout.ALL,) * axis, index))
+    return _index(input, (*(layout.ALL,) * axis, host_int(index)))
 
 
 @export("dl", "Tensor")

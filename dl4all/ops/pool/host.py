@@ -35,7 +35,12 @@ def max_pool(x: NDArray, pooling: Pooling) -> NDArray:
             best[index] = x[part].max((2, 3))
         return best
     # Columns first, then the rows that remain: fewer comparisons, over longer runs of memory.
-    return _max_along(_max_along(_padded(x, pooling, -np.inf), 0, pooling), 1, pooling)
+    return _max_along(_max_along(_padded(x, pooling, _lowest(x.dtype)), 0, pooling), 1, pooling)
+
+
+def _lowest(dtype: np.dtype[Any]) -> float:
+    """What the padding is filled with."""
+    return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
 
 
 def _max_along(x: NDArray, axis: int, pooling: Pooling) -> NDArray:
@@ -69,9 +74,10 @@ def max_indices(x: NDArray, pooling: Pooling) -> NDArray:
             chosen = np.where(is_nan.any(-1), last_nan, first)
             indices[index] = (part[1].start + chosen // columns) * width + part[2].start + chosen % columns
         return indices
-    best, padded = max_pool(x, pooling), _padded(x, pooling, -np.inf)
-    if not (best > -np.inf).all():  # nan, or elements equal to the padding
-        best = np.full_like(best, -np.inf)
+    lowest = _lowest(x.dtype)
+    best, padded = max_pool(x, pooling), _padded(x, pooling, lowest)
+    if not (best > lowest).all():  # nan, or elements equal to the padding
+        best = np.full_like(best, lowest)
         for positions, inside, part in _tap_positions(pooling):
             values = padded[part]
             wins = ((values > best) | np.isnan(values) | (indices < 0)) & inside

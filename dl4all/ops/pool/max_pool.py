@@ -131,7 +131,7 @@ def max_pooling(
 
 
 def _infer_max_pool2d(input: TensorBase, **arguments: Any) -> Result:
-    check_images("max_pool2d", input)
+    check_images("max_pool2d", input, integers=True)
     return (*input.shape[:2], *max_pooling(input.shape, **arguments).out_size), input.dtype
 
 
@@ -188,7 +188,7 @@ def max_pool2d(
 
 
 def _infer_adaptive_max_pool2d(input: TensorBase, *, output_size: Any) -> Result:
-    check_images("adaptive_max_pool2d", input)
+    check_images("adaptive_max_pool2d", input, integers=True)
     pooling = adaptive("adaptive_max_pool2d", input.shape, output_size)
     return (*input.shape[:2], *pooling.out_size), input.dtype
 

@@ -31,7 +31,8 @@ def max_pool2d(
         return_indices: also return the index row * W + column of each maximum, as int64.
 
     Returns:
-        Shape (N, C, OH, OW), or without N as the input, OH = (H + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1; with
+        Shape (N, C, OH, OW), or without N as the input:
+        OH = (H + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1; with
         `return_indices` a pair of these.
 
     Raises:

@@ -20,20 +20,20 @@ from dl4all.ops.reduce.nan_reductions import nansum as nansum
 from dl4all.ops.reduce.scan import cumprod as cumprod
 from dl4all.ops.reduce.scan import cumsum as cumsum
 from dl4all.ops.reduce.scan import cumsum_backward as cumsum_backward
-from dl4all.ops.reduce.softmax_function import log_softmax as log_softmax
+from dl4all.ops.reduce.softmax_dtypes import log_softmax as log_softmax
+from dl4all.ops.reduce.softmax_dtypes import softmax as softmax
+from dl4all.ops.reduce.softmax_dtypes import softmin as softmin
 from dl4all.ops.reduce.softmax_function import log_softmax_backward as log_softmax_backward
 from dl4all.ops.reduce.softmax_function import logsumexp as logsumexp
-from dl4all.ops.reduce.softmax_function import softmax as softmax
 from dl4all.ops.reduce.softmax_function import softmax_backward as softmax_backward
-from dl4all.ops.reduce.softmax_function import softmin as softmin
+from dl4all.ops.reduce.statistics import std as std
+from dl4all.ops.reduce.statistics import std_mean as std_mean
+from dl4all.ops.reduce.statistics import var as var
+from dl4all.ops.reduce.statistics import var_mean as var_mean
 from dl4all.ops.reduce.sums import mean as mean
 from dl4all.ops.reduce.sums import prod as prod
 from dl4all.ops.reduce.sums import sum as sum
 from dl4all.ops.reduce.sums import sum_to as sum_to
-from dl4all.ops.reduce.variance import std as std
-from dl4all.ops.reduce.variance import std_mean as std_mean
-from dl4all.ops.reduce.variance import var as var
-from dl4all.ops.reduce.variance import var_mean as var_mean
 from dl4all.ops.reduce.vector_norm import norm as norm
 
 __all__ = [

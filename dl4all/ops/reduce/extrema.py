@@ -286,12 +286,20 @@ def max(input: Array, dim: None = None, keepdim: bool = False) -> Array: ...
 def max(input: Array, dim: int, keepdim: bool = False) -> Extremes: ...
 @overload
 def max(input: Array, dim: TensorBase) -> Array: ...
+@overload
+def max(input: Array, *, other: TensorBase) -> Array: ...
 @export("dl", "Tensor")
-def max(input: Array, dim: int | TensorBase | None = None, keepdim: bool = False) -> Array | Extremes:
+def max(
+    input: Array,
+    dim: int | TensorBase | None = None,
+    keepdim: bool = False,
+    *,
+    other: TensorBase | None = None,
+) -> Array | Extremes:
     """The largest element; with `dim`, the largest along that axis and their indices.
 
-    As in PyTorch, a second tensor may stand in place of `dim`, for :func:`maximum`. Of equal elements
-    the first one along the axis is chosen, and gets the gradient; without `dim` they share it.
+    As in PyTorch, a second tensor may stand in place of `dim`, or be `other`: see :func:`maximum`.
+    Of equal elements the first one along the axis is chosen, and gets the gradient; without `dim` they share it.
 
     Returns:
         A tensor, or with `dim` a pair of `values` and int64 `indices`.
@@ -306,8 +314,8 @@ def max(input: Array, dim: int | TensorBase | None = None, keepdim: bool = False
         >>> result.values.tolist(), result.indices.tolist()
         ([4.0, 3.0], [1, 0])
     """
-    if isinstance(dim, TensorBase):
-        return maximum(input, dim)
+    if other is not None or isinstance(dim, TensorBase):
+        return maximum(input, dim if other is None else other)
     return amax(input, None, keepdim) if dim is None else _extreme_along_axis("max", input, dim, keepdim)
 
 
@@ -317,12 +325,20 @@ def min(input: Array, dim: None = None, keepdim: bool = False) -> Array: ...
 def min(input: Array, dim: int, keepdim: bool = False) -> Extremes: ...
 @overload
 def min(input: Array, dim: TensorBase) -> Array: ...
+@overload
+def min(input: Array, *, other: TensorBase) -> Array: ...
 @export("dl", "Tensor")
-def min(input: Array, dim: int | TensorBase | None = None, keepdim: bool = False) -> Array | Extremes:
+def min(
+    input: Array,
+    dim: int | TensorBase | None = None,
+    keepdim: bool = False,
+    *,
+    other: TensorBase | None = None,
+) -> Array | Extremes:
     """The smallest element; with `dim`, the smallest along that axis and their indices.
 
-    As in PyTorch, a second tensor may stand in place of `dim`, for :func:`minimum`. Of equal elements
-    the first one along the axis is chosen, and gets the gradient; without `dim` they share it.
+    As in PyTorch, a second tensor may stand in place of `dim`, or be `other`: see :func:`minimum`.
+    Of equal elements the first one along the axis is chosen, and gets the gradient; without `dim` they share it.
 
     Returns:
         A tensor, or with `dim` a pair of `values` and int64 `indices`.
@@ -336,8 +352,8 @@ def min(input: Array, dim: int | TensorBase | None = None, keepdim: bool = False
         >>> dl.min(dl.tensor([[1.0, 4.0], [3.0, 2.0]])).item()
         1.0
     """
-    if isinstance(dim, TensorBase):
-        return minimum(input, dim)
+    if other is not None or isinstance(dim, TensorBase):
+        return minimum(input, dim if other is None else other)
     return amin(input, None, keepdim) if dim is None else _extreme_along_axis("min", input, dim, keepdim)
 
 

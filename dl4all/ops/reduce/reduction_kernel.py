@@ -13,7 +13,7 @@ from dl4all.ops.core.default_dtype import MissingDType
 from dl4all.ops.core.launch import ceil_div, pack, shader
 from dl4all.ops.core.op import empty, primitives
 from dl4all.ops.core.strides import axis, merge_axes
-from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Shape, TensorBase
+from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Shape, TensorBase, host_int
 from dl4all.ops.memory.views import contiguous, permute
 from dl4all.ops.reduce import row_kernels
 from dl4all.ops.reduce.row_kernels import (
@@ -54,6 +54,8 @@ def axes_of(op: str, dim: Any, ndim: int) -> tuple[int, ...]:
     dims = dim if isinstance(dim, (tuple, list)) else (dim,)
     if dim is None or not dims:
         return tuple(range(ndim))
+    if not all(isinstance(d, (int, np.integer)) for d in dims):
+        dims = [host_int(d) for d in dims]
     if not all(isinstance(d, (int, np.integer)) and not isinstance(d, bool) for d in dims):
         raise ArgumentError(f"[{op}] dim must be an int, a tuple of ints or None, got {dim!r}")
     axes = sorted(axis(op, d, max(ndim, 1)) for d in dims)
@@ -68,6 +70,7 @@ def one_axis(op: str, dim: Any, ndim: int) -> int:
     Raises:
         ArgumentError: `dim` is not an int, or there is no such axis.
     """
+    dim = dim if isinstance(dim, (int, np.integer)) else host_int(dim)
     if not isinstance(dim, (int, np.integer)) or isinstance(dim, bool):
         raise ArgumentError(f"[{op}] dim must be an int, got {dim!r}")
     return axis(op, int(dim), max(ndim, 1))

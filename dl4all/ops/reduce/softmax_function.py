@@ -72,7 +72,6 @@ def _sums(x: Any, dim: int) -> Any:
     return accurate_sum(x, (dim % x.ndim,), True, x.dtype)
 
 
-@export("dl", "Tensor", "F")
 @op(
     infer=_infer_same_shape("softmax"),
     kernel=_row_kernel(SOFTMAX),
@@ -147,7 +146,6 @@ softmax.defgrad(lambda g, result, dim: softmax_backward(g, result, dim))
 softmax_backward.defgrad(lambda g, result, dim: softmax_backward(g, result, dim), _softmax_second_gradient)
 
 
-@export("dl", "Tensor", "F")
 @op(
     infer=_infer_same_shape("log_softmax"),
     kernel=_row_kernel(LOG_SOFTMAX),
@@ -215,18 +213,6 @@ log_softmax_backward.defgrad(
     lambda g, result, dim: g - sum(g * exp(result), dim, keepdim=True),
     lambda g, grad, result, dim: neg(g * exp(result) * sum(grad, dim, keepdim=True)),
 )
-
-
-@export("F")
-def softmin(input: Array, dim: int = -1) -> Array:
-    """:func:`softmax` of the negated elements.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.nn.functional.softmin(dl.tensor([0.0, 0.0]), dim=0).tolist()
-        [0.5, 0.5]
-    """
-    return softmax(neg(input), dim)
 
 
 def _infer_logsumexp(input: TensorBase, *, dim: Any, keepdim: bool) -> Result:

@@ -10,7 +10,6 @@ import numpy as np
 
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
-from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import real
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Dims, TensorBase
@@ -93,7 +92,6 @@ def _variance_gradient(g: Any, input: Any, dim: Any, correction: float, keepdim:
     return expand_reduced(g, input.shape, dim, keepdim) * deviations * scale
 
 
-@export("dl", "Tensor")
 @op(
     infer=_infer_variance("var"),
     kernel=_variance_kernel("var", VARIANCE_REDUCTION),
@@ -137,7 +135,6 @@ def _std_gradient(g: Any, input: Any, result: Any, dim: Any, correction: float, 
     return gradient * sub(ratios, mean(ratios, dim, keepdim=True)) * scale
 
 
-@export("dl", "Tensor")
 @op(
     infer=_infer_variance("std"),
     kernel=_variance_kernel("std", STD_REDUCTION),
@@ -187,33 +184,3 @@ def _fold(name: str, of_elements: Callable[..., Any]) -> Callable[..., Any]:
 
 var.define_fold(_fold("var", var))
 std.define_fold(_fold("std", std))
-
-
-@export("dl")
-def var_mean(
-    input: Array, dim: Dims = None, *, correction: float = 1, keepdim: bool = False
-) -> tuple[Array, Array]:
-    """The variance of the elements along axes, and their mean; arguments as for :func:`var`.
-
-    Example:
-        >>> import dl4all as dl
-        >>> variance, mean = dl.var_mean(dl.tensor([1.0, 2.0, 3.0]))
-        >>> variance.item(), mean.item()
-        (1.0, 2.0)
-    """
-    return var(input, dim, correction=correction, keepdim=keepdim), mean(input, dim, keepdim)
-
-
-@export("dl")
-def std_mean(
-    input: Array, dim: Dims = None, *, correction: float = 1, keepdim: bool = False
-) -> tuple[Array, Array]:
-    """The standard deviation of the elements along axes, and their mean; arguments as for :func:`std`.
-
-    Example:
-        >>> import dl4all as dl
-        >>> deviation, mean = dl.std_mean(dl.tensor([1.0, 2.0, 3.0]))
-        >>> deviation.item(), mean.item()
-        (1.0, 2.0)
-    """
-    return std(input, dim, correction=correction, keepdim=keepdim), mean(input, dim, keepdim)

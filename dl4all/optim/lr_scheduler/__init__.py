@@ -19,6 +19,8 @@ from dl4all.optim.lr_scheduler.factor import (
 from dl4all.optim.lr_scheduler.one_cycle import OneCycleLR
 from dl4all.optim.lr_scheduler.plateau import ReduceLROnPlateau
 
+_LRScheduler = LRScheduler  # as older scripts call it
+
 __all__ = [
     "ChainedScheduler",
     "ConstantLR",

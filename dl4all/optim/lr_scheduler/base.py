@@ -6,16 +6,20 @@ compute the next rate from the current one, so that several schedulers, or the u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dl4all.errors import ArgumentError
 from dl4all.optim.optimizer import Optimizer
+from dl4all.optim.options import number, set_option
 from dl4all.tensor.arguments import checked_state
 
 
 class LRScheduler:
     """Base class of schedulers: a subclass computes the next rate from the current one.
+
+    A scheduler of a user's own overrides :meth:`get_lr`, which may use ``self.last_epoch``,
+    ``self.base_lrs`` and ``self.optimizer``.
 
     Args:
         optimizer: the optimizer whose groups' ``"lr"`` is set.
@@ -26,59 +30,86 @@ class LRScheduler:
 
     Example:
         >>> import dl4all as dl
-        >>> optimizer = dl.optim.SGD([dl.nn.Parameter(dl.zeros(1))], lr=1.0)
-        >>> scheduler = dl.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
-        >>> optimizer.step()
-        >>> scheduler.step()
-        >>> isinstance(scheduler, dl.optim.lr_scheduler.LRScheduler), scheduler.get_last_lr()
-        (True, [0.5])
+        >>> class InverseRoot(dl.optim.lr_scheduler.LRScheduler):
+        ...     def get_lr(self):
+        ...         return [base / (self.last_epoch + 1) ** 0.5 for base in self.base_lrs]
+        >>> scheduler = InverseRoot(dl.optim.SGD([dl.zeros(1)], lr=1.0))
+        >>> for epoch in range(3):
+        ...     scheduler.step()
+        >>> scheduler.get_last_lr()
+        [0.5]
     """
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise ArgumentError(
+                f"[{type(self).__name__}] expected an optimizer, got {type(optimizer).__name__}"
+            )
         self.optimizer = optimizer
-        for number, group in enumerate(optimizer.param_groups):
+        for index, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
-                group.setdefault("initial_lr", group["lr"])
+                group.setdefault("initial_lr", number(group["lr"]))
             elif "initial_lr" not in group:
                 raise ArgumentError(
-                    f"[{type(self).__name__}] group {number} has no initial_lr to go on from; load the "
+                    f"[{type(self).__name__}] group {index} has no initial_lr to go on from; load the "
                     "optimizer's state first"
                 )
-        self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
+        self.base_lrs = [number(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
-        self._begins = True  # the first step sets the rates of the first epoch
+        self._step_count = 0
+        self._is_initial = True  # the first step sets the rates of the first epoch
         self.step()
+        self._is_initial = False
 
     def _next_rate(self, lr: float, base: float, group: int) -> float:
         """The rate of epoch ``last_epoch``, after a rate of `lr` in the epoch before."""
-        raise NotImplementedError
+        raise NotImplementedError(f"[{type(self).__name__}] define get_lr()")
 
-    def _first_rate(self, base: float, group: int) -> float:
-        """The rate of epoch 0, independent of the current rate."""
-        return self._next_rate(base, base, group)
+    def _rate_of_epoch(self, base: float, group: int) -> float:
+        """The rate of epoch ``last_epoch``, independent of the current rate where there is a formula."""
+        current = base if self._is_initial else number(self.optimizer.param_groups[group]["lr"])
+        return self._next_rate(current, base, group)
 
-    def step(self) -> None:
-        """Set the rates of the next epoch."""
-        self.last_epoch += 1
-        self._set_rates(self._next_rate)
-        self._begins = False
+    def get_lr(self) -> list[float]:
+        """The rates of epoch ``last_epoch`` after the current ones; :meth:`get_last_lr` gives the current."""
+        groups = self.optimizer.param_groups
+        return [
+            self._next_rate(number(group["lr"]), base, index)
+            for index, (group, base) in enumerate(zip(groups, self.base_lrs, strict=True))
+        ]
+
+    def step(self, epoch: int | None = None) -> None:
+        """Set the rates of the next epoch.
+
+        Args:
+            epoch: set those of this epoch instead; schedulers without a formula for it take it as the next.
+        """
+        self._step_count += 1
+        if epoch is None:
+            self.last_epoch += 1
+            self._set_rates(self.get_lr())
+        else:
+            self._set_epoch(epoch)
+
+    def _set_epoch(self, epoch: int) -> None:
+        """Set the rates of an epoch."""
+        self.last_epoch = epoch
+        if type(self).get_lr is LRScheduler.get_lr:
+            self._set_rates([self._rate_of_epoch(base, group) for group, base in enumerate(self.base_lrs)])
+        else:
+            self._set_rates(self.get_lr())
 
     def _restart(self) -> None:
         """Set the rates of epoch 0."""
-        self.last_epoch = 0
-        self._begins = True
-        self._set_rates(lambda lr, base, group: self._first_rate(base, group))
-        self._begins = False
+        self._is_initial = True
+        self._set_epoch(0)
+        self._is_initial = False
 
-    def _set_rates(self, rate: Callable[[float, float, int], float]) -> None:
-        """Set the rate of each group to ``rate(current, base, number of the group)``."""
-        groups = self.optimizer.param_groups
-        self._last_lr = [
-            rate(group["lr"], base, number)
-            for number, (group, base) in enumerate(zip(groups, self.base_lrs, strict=True))
-        ]
-        for group, lr in zip(groups, self._last_lr, strict=True):
-            group["lr"] = lr
+    def _set_rates(self, rates: Sequence[float]) -> None:
+        """Set the rate of each group."""
+        for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
+            set_option(group, "lr", lr)
+        self._last_lr = [float(lr) for lr in rates]
 
     def get_last_lr(self) -> list[float]:
         """The rate of each group."""
@@ -89,7 +120,7 @@ class LRScheduler:
         return {key: value for key, value in vars(self).items() if key not in ("optimizer", "lr_lambdas")}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load what :meth:`state_dict` returned; load the optimizer's state too.
+        """Load what :meth:`state_dict` returned, or PyTorch's; load the optimizer's state too.
 
         Nothing changes unless everything fits.
 
@@ -97,12 +128,15 @@ class LRScheduler:
             ArgumentError: it is no state of this class with as many groups.
         """
         self._check_state(state_dict)
-        vars(self).update(state_dict)
+        vars(self).update({key: value for key, value in state_dict.items() if key not in FOREIGN})
 
     def _check_state(self, state_dict: Any) -> None:
         """Raise an ArgumentError unless a state can be loaded."""
         check_scheduler_state(self, state_dict)
 
+
+FOREIGN = ("_get_lr_called_within_step", "lr_lambdas", "_scale_fn_custom", "mode_worse")
+"""What PyTorch's states of schedulers have, and nothing here depends on."""
 
 PER_GROUP = ("base_lrs", "_last_lr", "min_lrs", "max_lrs", "base_momentums", "max_momentums")
 """Attributes of schedulers that have an entry for each group of the optimizer."""
@@ -114,9 +148,10 @@ def check_scheduler_state(scheduler: Any, state: Any) -> None:
     Raises:
         ArgumentError
     """
-    name, own = type(scheduler).__name__, scheduler.state_dict()
+    name = type(scheduler).__name__
+    own = {key: value for key, value in scheduler.state_dict().items() if key not in FOREIGN}
     found = checked_state(name, state, own)
-    if unknown := [str(key) for key in found if key not in own]:
+    if unknown := [str(key) for key in found if key not in own and key not in FOREIGN]:
         raise ArgumentError(f"[{name}] this is no state of a {name}: it has {', '.join(unknown)}, too")
     groups = len(scheduler.optimizer.param_groups)
     for key, value in own.items():
@@ -171,18 +206,20 @@ def per_group(scheduler: str, what: str, value: float | Sequence[float], optimiz
     return values
 
 
-def momentum_option(scheduler: str, optimizer: Optimizer) -> str:
-    """The option of the optimizer that holds the momentum: ``"betas"`` or ``"momentum"``.
+def has_betas(scheduler: str, optimizer: Optimizer) -> bool:
+    """Whether the momentum of an optimizer is the first of its ``"betas"``, not its ``"momentum"``.
 
     Raises:
         ArgumentError: it has neither.
     """
-    option = next((name for name in ("betas", "momentum") if name in optimizer.defaults), "")
-    if not option:
+    if "betas" not in optimizer.defaults and "momentum" not in optimizer.defaults:
         raise ArgumentError(f"[{scheduler}] this optimizer has no momentum; pass cycle_momentum=False")
-    return option
+    return "betas" in optimizer.defaults
 
 
-def set_momentum(group: dict[str, Any], option: str, value: float) -> None:
+def set_momentum(group: dict[str, Any], use_beta1: bool, value: float) -> None:
     """Set the momentum of a group, or the first of its betas."""
-    group[option] = value if option == "momentum" else (value, *group["betas"][1:])
+    if use_beta1:
+        group["betas"] = (value, *group["betas"][1:])
+    else:
+        group["momentum"] = value

@@ -40,7 +40,7 @@ class CosineAnnealingLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _next_rate(self, lr: float, base: float, group: int) -> float:
-        if self._begins:
+        if self._is_initial:
             return lr
         # The rate rises again from the lowest one, where the recurrence would divide by 0.
         if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
@@ -49,6 +49,11 @@ class CosineAnnealingLR(LRScheduler):
             1 + math.cos(math.pi * epoch / self.T_max) for epoch in (self.last_epoch, self.last_epoch - 1)
         )
         return now / before * (lr - self.eta_min) + self.eta_min
+
+    def _rate_of_epoch(self, base: float, group: int) -> float:
+        return (
+            self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
+        )
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
@@ -84,13 +89,43 @@ class CosineAnnealingWarmRestarts(LRScheduler):
                 f"[CosineAnnealingWarmRestarts] T_0 and T_mult must be at least 1, got {T_0} and {T_mult}"
             )
         self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
+        self.T_i, self.T_cur = T_0, float(last_epoch)
         super().__init__(optimizer, last_epoch)
 
-    def _next_rate(self, lr: float, base: float, group: int) -> float:
-        epoch, length = self.last_epoch, self.T_0
+    def step(self, epoch: float | None = None) -> None:
+        """Set the rates of the next epoch.
+
+        Args:
+            epoch: set those of this epoch instead, such as ``epoch + batch / batches`` after each batch.
+
+        Raises:
+            ArgumentError: the epoch is negative.
+        """
+        if epoch is not None and not epoch >= 0:
+            raise ArgumentError(f"[CosineAnnealingWarmRestarts] expected an epoch from 0 on, got {epoch}")
+        self._step_count += 1
+        if epoch is None and self.last_epoch >= 0:
+            self.last_epoch += 1
+            self.T_cur += 1
+            if self.T_cur >= self.T_i:
+                self.T_cur %= self.T_i
+                self.T_i *= self.T_mult
+        else:
+            self._seek(0.0 if epoch is None else epoch)
+        self._set_rates(self.get_lr())
+
+    def _seek(self, epoch: float) -> None:
+        """Go to an epoch, whole or not."""
+        self.last_epoch, self.T_cur, self.T_i = math.floor(epoch), epoch, self.T_0
         if self.T_mult == 1:
-            epoch %= length
-        while epoch >= length:
-            epoch -= length
-            length *= self.T_mult
-        return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * epoch / length)) / 2
+            self.T_cur %= self.T_0
+        while self.T_cur >= self.T_i:
+            self.T_cur -= self.T_i
+            self.T_i *= self.T_mult
+
+    def _set_epoch(self, epoch: int) -> None:
+        self._seek(epoch)
+        self._set_rates(self.get_lr())
+
+    def _next_rate(self, lr: float, base: float, group: int) -> float:
+        return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2

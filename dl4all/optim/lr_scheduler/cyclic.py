@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from dl4all.errors import ArgumentError
-from dl4all.optim.lr_scheduler.base import LRScheduler, momentum_option, per_group, set_momentum
+from dl4all.optim.lr_scheduler.base import LRScheduler, has_betas, per_group, set_momentum
 from dl4all.optim.optimizer import Optimizer
+from dl4all.optim.options import set_option
 
 MODES = ("triangular", "triangular2", "exp_range")
 
@@ -77,13 +78,14 @@ class CyclicLR(LRScheduler):
         groups = optimizer.param_groups
         self.max_lrs = per_group("CyclicLR", "of max_lr", max_lr, optimizer)
         base_lrs = per_group("CyclicLR", "of base_lr", base_lr, optimizer)
-        # The option of the optimizer that is changed, if any.
-        self.momentum = momentum_option("CyclicLR", optimizer) if cycle_momentum else ""
+        self.cycle_momentum = cycle_momentum
+        self.use_beta1 = cycle_momentum and has_betas("CyclicLR", optimizer)
         self.base_momentums = per_group("CyclicLR", "of base_momentum", base_momentum, optimizer)
         self.max_momentums = per_group("CyclicLR", "of max_momentum", max_momentum, optimizer)
         if last_epoch == -1:
             for group, lr in zip(groups, base_lrs, strict=True):
-                group["lr"] = group["initial_lr"] = lr
+                set_option(group, "lr", lr)
+                group["initial_lr"] = lr
         super().__init__(optimizer, last_epoch)
 
     def _next_rate(self, lr: float, base: float, group: int) -> float:
@@ -92,10 +94,10 @@ class CyclicLR(LRScheduler):
         is_rising = position <= self.step_ratio
         share = position / self.step_ratio if is_rising else (position - 1) / (self.step_ratio - 1)
         height = share * self._amplitude(cycle if self.scale_mode == "cycle" else self.last_epoch)
-        if self.momentum:
+        if self.cycle_momentum:
             highest = self.max_momentums[group]
             value = highest - (highest - self.base_momentums[group]) * height
-            set_momentum(self.optimizer.param_groups[group], self.momentum, value)
+            set_momentum(self.optimizer.param_groups[group], self.use_beta1, value)
         return base + (self.max_lrs[group] - base) * height
 
     def _amplitude(self, number: int) -> float:
@@ -108,4 +110,5 @@ class CyclicLR(LRScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         """All attributes but the optimizer and functions."""
-        return {key: value for key, value in super().state_dict().items() if key != "scale_fn"}
+        state = {key: value for key, value in super().state_dict().items() if key != "scale_fn"}
+        return {**state, "_scale_fn_custom": None}

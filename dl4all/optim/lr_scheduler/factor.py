@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from dl4all.errors import ArgumentError
 from dl4all.optim.lr_scheduler.base import LRScheduler
@@ -44,6 +46,10 @@ class LambdaLR(LRScheduler):
     def _next_rate(self, lr: float, base: float, group: int) -> float:
         return base * self.lr_lambdas[group](self.last_epoch)
 
+    def state_dict(self) -> dict[str, Any]:
+        """All attributes but the optimizer; functions are not saved, None stands for each."""
+        return {**super().state_dict(), "lr_lambdas": [None] * len(self.lr_lambdas)}
+
 
 class MultiplicativeLR(LambdaLR):
     """Multiplies the rate by a function of the epoch, in every epoch but the first.
@@ -67,7 +73,7 @@ class MultiplicativeLR(LambdaLR):
     """
 
     def _next_rate(self, lr: float, base: float, group: int) -> float:
-        return lr if self._begins else lr * self.lr_lambdas[group](self.last_epoch)
+        return lr if self._is_initial else lr * self.lr_lambdas[group](self.last_epoch)
 
 
 class StepLR(LRScheduler):
@@ -103,6 +109,9 @@ class StepLR(LRScheduler):
         is_step = self.last_epoch > 0 and self.last_epoch % self.step_size == 0
         return lr * self.gamma if is_step else lr
 
+    def _rate_of_epoch(self, base: float, group: int) -> float:
+        return float(base * self.gamma ** (self.last_epoch // self.step_size))
+
 
 class MultiStepLR(LRScheduler):
     """Multiplies the rate by `gamma` at each of the given epochs.
@@ -129,12 +138,16 @@ class MultiStepLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
     ) -> None:
-        self.milestones, self.gamma = sorted(milestones), gamma
+        self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
     def _next_rate(self, lr: float, base: float, group: int) -> float:
-        count = self.milestones.count(self.last_epoch)
+        count = self.milestones[self.last_epoch]
         return lr * self.gamma**count if count else lr
+
+    def _rate_of_epoch(self, base: float, group: int) -> float:
+        passed = sum(count for epoch, count in self.milestones.items() if epoch <= self.last_epoch)
+        return float(base * self.gamma**passed)
 
 
 class ConstantLR(LRScheduler):
@@ -172,8 +185,8 @@ class ConstantLR(LRScheduler):
             return lr * self.factor
         return lr * (1 / self.factor) if self.last_epoch == self.total_iters else lr
 
-    def _first_rate(self, base: float, group: int) -> float:
-        return base * self.factor if self.total_iters > 0 else base
+    def _rate_of_epoch(self, base: float, group: int) -> float:
+        return base * self.factor if self.last_epoch < self.total_iters else base
 
 
 class LinearLR(LRScheduler):
@@ -215,11 +228,15 @@ class LinearLR(LRScheduler):
     def _next_rate(self, lr: float, base: float, group: int) -> float:
         if self.last_epoch == 0:
             return lr * self.start_factor
-        if self._begins or self.last_epoch > self.total_iters:
+        if self._is_initial or self.last_epoch > self.total_iters:
             return lr
         slope = self.end_factor - self.start_factor
         before = self.total_iters * self.start_factor + (self.last_epoch - 1) * slope
         return lr * (1 + slope / before)
+
+    def _rate_of_epoch(self, base: float, group: int) -> float:
+        share = min(1.0, self.last_epoch / self.total_iters) if self.total_iters else 1.0
+        return base * (self.start_factor + (self.end_factor - self.start_factor) * share)
 
 
 class ExponentialLR(LRScheduler):
@@ -248,7 +265,10 @@ class ExponentialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _next_rate(self, lr: float, base: float, group: int) -> float:
-        return lr if self._begins else lr * self.gamma
+        return lr if self._is_initial else lr * self.gamma
+
+    def _rate_of_epoch(self, base: float, group: int) -> float:
+        return float(base * self.gamma**self.last_epoch)
 
 
 class PolynomialLR(LRScheduler):
@@ -280,7 +300,10 @@ class PolynomialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _next_rate(self, lr: float, base: float, group: int) -> float:
-        if self._begins or self.last_epoch > self.total_iters:
+        if self._is_initial or self.last_epoch > self.total_iters:
             return lr
         left, before = (1 - epoch / self.total_iters for epoch in (self.last_epoch, self.last_epoch - 1))
         return float(lr * (left / before) ** self.power)
+
+    def _rate_of_epoch(self, base: float, group: int) -> float:
+        return float(base * (1.0 - min(1.0, self.last_epoch / self.total_iters)) ** self.power)

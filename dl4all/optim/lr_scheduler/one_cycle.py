@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from dl4all.errors import ArgumentError
-from dl4all.optim.lr_scheduler.base import LRScheduler, momentum_option, per_group, set_momentum
+from dl4all.optim.lr_scheduler.base import LRScheduler, has_betas, per_group, set_momentum
 from dl4all.optim.optimizer import Optimizer
 
 
@@ -24,7 +24,7 @@ class OneCycleLR(LRScheduler):
         pct_start: the share of steps with rising rates.
         anneal_strategy: ``"cos"`` or ``"linear"``, the shape of the curve.
         cycle_momentum: whether to change the momentum, or Adam's first beta.
-        base_momentum, max_momentum: the lowest and the highest momentum.
+        base_momentum, max_momentum: the lowest and the highest momentum, or one for each group.
         div_factor: the highest rate divided by the first.
         final_div_factor: the first rate divided by the last.
         three_phase: fall as fast as the rise, then in a third phase to the last rate.
@@ -56,8 +56,8 @@ class OneCycleLR(LRScheduler):
         pct_start: float = 0.3,
         anneal_strategy: Literal["cos", "linear"] = "cos",
         cycle_momentum: bool = True,
-        base_momentum: float = 0.85,
-        max_momentum: float = 0.95,
+        base_momentum: float | Sequence[float] = 0.85,
+        max_momentum: float | Sequence[float] = 0.95,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
         three_phase: bool = False,
@@ -73,26 +73,26 @@ class OneCycleLR(LRScheduler):
         groups = optimizer.param_groups
         max_lrs = per_group("OneCycleLR", "rates", max_lr, optimizer)
         self.total_steps = total
-        self.anneal_strategy = anneal_strategy
-        # The option of the optimizer that is changed, if any.
-        self.momentum = momentum_option("OneCycleLR", optimizer) if cycle_momentum else ""
-        rise_end = pct_start * total - 1
-        # Of each phase: the last step, the options of a group with the first and the last rate, and the first
-        # and the last momentum.
-        self.phases: list[tuple[float, str, str, float, float]] = [
-            (rise_end, "initial_lr", "max_lr", max_momentum, base_momentum)
-        ]
+        self._anneal_func_type = anneal_strategy
+        self.cycle_momentum = cycle_momentum
+        self.use_beta1 = cycle_momentum and has_betas("OneCycleLR", optimizer)
+        rise_end = float(pct_start * total) - 1
+        self._schedule_phases = [_phase(rise_end, "initial_lr max_lr max_momentum base_momentum")]
         if three_phase:
-            self.phases += [
-                (2 * pct_start * total - 2, "max_lr", "initial_lr", base_momentum, max_momentum),
-                (total - 1, "initial_lr", "min_lr", max_momentum, max_momentum),
+            self._schedule_phases += [
+                _phase(float(2 * pct_start * total) - 2, "max_lr initial_lr base_momentum max_momentum"),
+                _phase(total - 1, "initial_lr min_lr max_momentum max_momentum"),
             ]
         else:
-            self.phases += [(total - 1, "max_lr", "min_lr", base_momentum, max_momentum)]
+            self._schedule_phases += [_phase(total - 1, "max_lr min_lr base_momentum max_momentum")]
         if last_epoch == -1:
-            for group, highest in zip(groups, max_lrs, strict=True):
+            lowest = per_group("OneCycleLR", "of base_momentum", base_momentum, optimizer)
+            largest = per_group("OneCycleLR", "of max_momentum", max_momentum, optimizer)
+            for index, (group, highest) in enumerate(zip(groups, max_lrs, strict=True)):
                 group["initial_lr"], group["max_lr"] = highest / div_factor, highest
                 group["min_lr"] = group["initial_lr"] / final_div_factor
+                if cycle_momentum:
+                    group["base_momentum"], group["max_momentum"] = lowest[index], largest[index]
         super().__init__(optimizer, last_epoch)
 
     def _next_rate(self, lr: float, base: float, group: int) -> float:
@@ -101,17 +101,31 @@ class OneCycleLR(LRScheduler):
                 f"[OneCycleLR] step {self.last_epoch} comes after the last of {self.total_steps}"
             )
         options = self.optimizer.param_groups[group]
-        phases = self.phases
-        number = next((i for i, phase in enumerate(phases) if self.last_epoch <= phase[0]), len(phases) - 1)
-        start = phases[number - 1][0] if number else 0.0
-        end, first, last, first_momentum, last_momentum = phases[number]
-        share = (self.last_epoch - start) / (end - start) if end > start else 1.0
-        if self.momentum:
-            set_momentum(options, self.momentum, self._interpolate(first_momentum, last_momentum, share))
-        return self._interpolate(options[first], options[last], share)
+        start = 0.0
+        for phase in self._schedule_phases:
+            if self.last_epoch <= phase["end_step"] or phase is self._schedule_phases[-1]:
+                break
+            start = phase["end_step"]
+        length = phase["end_step"] - start
+        share = (self.last_epoch - start) / length if length > 0 else 1.0
+        rate, momentum = (
+            self._interpolate(options[phase[f"start_{what}"]], options[phase[f"end_{what}"]], share)
+            if what == "lr" or self.cycle_momentum
+            else 0.0
+            for what in ("lr", "momentum")
+        )
+        if self.cycle_momentum:
+            set_momentum(options, self.use_beta1, momentum)
+        return rate
 
     def _interpolate(self, start: float, end: float, share: float) -> float:
-        """The value at a share of the way, along the curve of `anneal_strategy`."""
-        if self.anneal_strategy == "linear":
+        """The value at a share of the way, along the curve."""
+        if self._anneal_func_type == "linear":
             return (end - start) * share + start
         return end + (start - end) / 2 * (math.cos(math.pi * share) + 1)
+
+
+def _phase(end: float, options: str) -> dict[str, Any]:
+    """A phase: its last step, and the options of a group with its first and last rate and momentum."""
+    names = ("start_lr", "end_lr", "start_momentum", "end_momentum")
+    return {"end_step": end, **dict(zip(names, options.split(), strict=True))}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from dl4all.errors import ArgumentError
-from dl4all.optim.lr_scheduler.base import check_scheduler_state, per_group
+from dl4all.optim.lr_scheduler.base import LRScheduler, per_group
 from dl4all.optim.optimizer import Optimizer
+from dl4all.optim.options import number, set_option
 
 
-class ReduceLROnPlateau:
+class ReduceLROnPlateau(LRScheduler):
     """Multiplies the rates by `factor` when a metric, such as the loss, has stopped improving.
 
     Args:
@@ -60,26 +61,37 @@ class ReduceLROnPlateau:
         self.factor, self.patience, self.cooldown, self.eps = factor, patience, cooldown, eps
         self.best = math.inf if mode == "min" else -math.inf
         self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
-        self._last_lr = [float(group["lr"]) for group in optimizer.param_groups]
+        self._last_lr = [number(group["lr"]) for group in optimizer.param_groups]
 
-    def step(self, metrics: Any) -> None:
-        """Update the rates by the metric of the last epoch: a number, or a tensor of one element."""
+    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
+        """Update the rates by the metric of the last epoch.
+
+        Args:
+            metrics: a number, or a tensor of one element.
+            epoch: the number of that epoch, the next one by default.
+        """
         current = float(metrics)
-        self.last_epoch += 1
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self._is_better(current):
             self.best, self.num_bad_epochs = current, 0
         else:
             self.num_bad_epochs += 1
-        if self.cooldown_counter > 0:
+        if self.in_cooldown:
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
             for group, lowest in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
-                reduced = max(group["lr"] * self.factor, lowest)
-                if group["lr"] - reduced > self.eps:
-                    group["lr"] = reduced
+                rate = number(group["lr"])
+                reduced = max(rate * self.factor, lowest)
+                if rate - reduced > self.eps:
+                    set_option(group, "lr", reduced)
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
-        self._last_lr = [float(group["lr"]) for group in self.optimizer.param_groups]
+        self._last_lr = [number(group["lr"]) for group in self.optimizer.param_groups]
+
+    @property
+    def in_cooldown(self) -> bool:
+        """Whether epochs do not count, because the rates have changed not long ago."""
+        return self.cooldown_counter > 0
 
     def _is_better(self, current: float) -> bool:
         """Whether a metric improves on the best one by more than the threshold."""
@@ -87,26 +99,3 @@ class ReduceLROnPlateau:
         if self.threshold_mode == "rel":
             return sign * current < sign * (self.best * (1 - sign * self.threshold))
         return sign * current < sign * self.best - self.threshold
-
-    def get_last_lr(self) -> list[float]:
-        """The rate of each group."""
-        return self._last_lr
-
-    def state_dict(self) -> dict[str, Any]:
-        """All attributes but the optimizer."""
-        return {key: value for key, value in vars(self).items() if key != "optimizer"}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load what :meth:`state_dict` returned; load the optimizer's state too.
-
-        Nothing changes unless everything fits.
-
-        Raises:
-            ArgumentError: it is no state of this class with as many groups.
-        """
-        self._check_state(state_dict)
-        vars(self).update(state_dict)
-
-    def _check_state(self, state_dict: Any) -> None:
-        """Raise an ArgumentError unless a state can be loaded."""
-        check_scheduler_state(self, state_dict)

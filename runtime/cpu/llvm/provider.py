@@ -38,6 +38,11 @@ def _compiler() -> Compiler:
     return made
 
 
+def started() -> bool:
+    """Whether there is a compiler already, and its threads."""
+    return _compiler.cache_info().currsize > 0
+
+
 def processor() -> Target:
     """What kernels are compiled for."""
     return compiler().target

@@ -1,0 +1,150 @@
+"""The GPU of this process under the names of ``torch.accelerator``.
+
+The accelerator is the device that new tensors go to, unless that is the CPU: ``dl.set_default_device``, a
+``with`` block and DL4ALL_DEVICE decide over it, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dl4all import memory
+from dl4all.errors import UnknownDeviceError
+from dl4all.runtime import registry
+from dl4all.scheduler import current
+from dl4all.scheduler.device import Device
+
+__all__ = [
+    "current_accelerator",
+    "current_device_idx",
+    "current_device_index",
+    "device_count",
+    "empty_cache",
+    "is_available",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_reserved",
+    "reset_peak_memory_stats",
+    "set_device_idx",
+    "set_device_index",
+    "synchronize",
+]
+
+
+def is_available() -> bool:
+    """Whether new tensors go to another device than the CPU.
+
+    Example:
+        >>> import dl4all as dl
+        >>> with dl.device("cpu"):
+        ...     dl.accelerator.is_available()
+        False
+    """
+    return not current.device().is_host
+
+
+def current_accelerator(check_available: bool = False) -> Device | None:
+    """The device that new tensors go to; None where that is the CPU.
+
+    Args:
+        check_available: changes nothing: a device that is not available is none.
+
+    Example:
+        >>> import dl4all as dl
+        >>> with dl.device("cpu"):
+        ...     print(dl.accelerator.current_accelerator())
+        None
+    """
+    found = current.device()
+    return None if found.is_host else found
+
+
+def device_count() -> int:
+    """How many devices of the accelerator's type there are; 0 where there is no accelerator."""
+    found = current_accelerator()
+    if found is None:
+        return 0
+    names = (name for info in registry.usable() for name in info.names)
+    return sum(name.partition(":")[0] == found.type for name in names)
+
+
+def current_device_index() -> int:
+    """The number of the accelerator among the devices of its type.
+
+    Raises:
+        UnknownDeviceError: there is none.
+    """
+    return _accelerator("current_device_index").index or 0
+
+
+current_device_idx = current_device_index
+
+
+def set_device_index(device: Device | str | int) -> None:
+    """Have new tensors go to another accelerator: :func:`dl4all.set_default_device` by a number.
+
+    Raises:
+        UnknownDeviceError: there is none, or none of that number.
+    """
+    if isinstance(device, int):
+        device = f"{_accelerator('set_device_index').type}:{device}"
+    current.set_default_device(device)
+
+
+set_device_idx = set_device_index
+
+
+def synchronize(device: Device | str | int | None = None) -> None:
+    """Wait until everything that was asked of the accelerator, or of a device, is done.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.accelerator.synchronize()
+    """
+    current.synchronize(_named(device))
+
+
+def empty_cache() -> None:
+    """Give memory that no tensor uses back to the accelerator's driver: :func:`dl4all.memory.trim`."""
+    memory.trim(_named(None))
+
+
+def memory_allocated(device_index: Device | str | int | None = None) -> int:
+    """The bytes of a device's memory that tensors take."""
+    return memory.stats(_named(device_index)).allocated
+
+
+def max_memory_allocated(device_index: Device | str | int | None = None) -> int:
+    """The most bytes that tensors took since :func:`reset_peak_memory_stats`."""
+    return memory.stats(_named(device_index)).peak
+
+
+def memory_reserved(device_index: Device | str | int | None = None) -> int:
+    """The bytes that are taken from a device's driver, in use or not."""
+    return memory.stats(_named(device_index)).reserved
+
+
+def max_memory_reserved(device_index: Device | str | int | None = None) -> int:
+    """The most bytes that were taken from the driver since :func:`reset_peak_memory_stats`."""
+    return memory.stats(_named(device_index)).peak_reserved
+
+
+def reset_peak_memory_stats(device_index: Device | str | int | None = None) -> None:
+    """Let the maxima begin at the present values."""
+    memory.reset_peak(_named(device_index))
+
+
+def _named(device: Device | str | int | None) -> Any:
+    if isinstance(device, int):
+        return f"{_accelerator('accelerator').type}:{device}"
+    return current.device() if device is None else device
+
+
+def _accelerator(name: str) -> Device:
+    found = current_accelerator()
+    if found is None:
+        raise UnknownDeviceError(
+            f"[{name}] new tensors go to the CPU, there is no accelerator; `dl4all doctor` tells why"
+        )
+    return found

@@ -1,0 +1,10 @@
+"""``torch.backends.mkl``: Intel's Math Kernel Library, which dl4all does not use."""
+
+from __future__ import annotations
+
+__all__ = ["is_available"]
+
+
+def is_available() -> bool:
+    """False."""
+    return False

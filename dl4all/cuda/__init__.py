@@ -1,0 +1,137 @@
+"""What scripts ask ``torch.cuda``: there is no CUDA, and whatever asks first goes on without it.
+
+GPUs of all makers, NVIDIA's too, are reached through Vulkan: ``dl.device("gpu")``, :mod:`dl4all.accelerator`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from dl4all.cuda import amp as amp
+from dl4all.errors import BackendMissingError
+from dl4all.tensor.legacy import CudaTensorType
+
+__all__ = [
+    "current_device",
+    "device_count",
+    "empty_cache",
+    "get_device_name",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_reserved",
+    "reset_max_memory_allocated",
+    "reset_peak_memory_stats",
+    "set_device",
+    "synchronize",
+]
+
+
+def is_available() -> bool:
+    """False: use ``dl.accelerator.is_available()``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.device("auto" if dl.cuda.is_available() else "cpu")
+        device('cpu')
+    """
+    return False
+
+
+def is_initialized() -> bool:
+    """False."""
+    return False
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """False: there are no tensors of bfloat16."""
+    return False
+
+
+def device_count() -> int:
+    """0."""
+    return 0
+
+
+def manual_seed(seed: int) -> None:
+    """Nothing, as in PyTorch without CUDA: ``dl.manual_seed`` is for every device."""
+
+
+manual_seed_all = manual_seed
+
+
+def empty_cache() -> None:
+    """Nothing, as in PyTorch without CUDA: ``dl.accelerator.empty_cache`` gives memory back."""
+
+
+def memory_allocated(device: Any = None) -> int:
+    """0: ``dl.accelerator.memory_allocated`` tells of a device."""
+    return 0
+
+
+max_memory_allocated = memory_reserved = max_memory_reserved = memory_allocated
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Nothing: ``dl.accelerator.reset_peak_memory_stats`` is for a device."""
+
+
+reset_max_memory_allocated = reset_peak_memory_stats
+
+
+def refusal(name: str, instead: str) -> NoReturn:
+    """
+    Raises:
+        BackendMissingError: always, with what to use instead.
+    """
+    raise BackendMissingError(f"[cuda.{name}] dl4all has no CUDA devices; use {instead}")
+
+
+def synchronize(device: Any = None) -> NoReturn:
+    """An error, as in PyTorch without CUDA.
+
+    Raises:
+        BackendMissingError
+    """
+    refusal("synchronize", "dl.synchronize()")
+
+
+def set_device(device: Any) -> NoReturn:
+    """An error, as in PyTorch without CUDA.
+
+    Raises:
+        BackendMissingError
+    """
+    refusal("set_device", "dl.set_default_device(name)")
+
+
+def current_device() -> NoReturn:
+    """An error, as in PyTorch without CUDA.
+
+    Raises:
+        BackendMissingError
+    """
+    refusal("current_device", 'dl.device("auto")')
+
+
+def get_device_name(device: Any = None) -> NoReturn:
+    """An error, as in PyTorch without CUDA.
+
+    Raises:
+        BackendMissingError
+    """
+    refusal("get_device_name", "dl.device(name).info.hardware")
+
+
+FloatTensor = CudaTensorType("cuda.FloatTensor", "float32")
+DoubleTensor = CudaTensorType("cuda.DoubleTensor", "float64")
+HalfTensor = CudaTensorType("cuda.HalfTensor", "float16")
+LongTensor = CudaTensorType("cuda.LongTensor", "int64")
+IntTensor = CudaTensorType("cuda.IntTensor", "int32")
+ByteTensor = CudaTensorType("cuda.ByteTensor", "uint8")
+BoolTensor = CudaTensorType("cuda.BoolTensor", "bool")

@@ -1,0 +1,47 @@
+"""What code asks ``torch.jit`` that also runs without it; ``dl.compile`` takes the place of scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+__all__ = ["Final", "annotate", "export", "ignore", "is_scripting", "is_tracing", "unused"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+def is_scripting() -> bool:
+    """False: nothing is compiled from its source text.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.jit.is_scripting()
+        False
+    """
+    return False
+
+
+def is_tracing() -> bool:
+    """False: ``dl.compile`` records calls, and code need not ask."""
+    return False
+
+
+def export(fn: F) -> F:
+    """The function itself."""
+    return fn
+
+
+def unused(fn: F) -> F:
+    """The function itself."""
+    return fn
+
+
+def ignore(drop: Any = False, **kwargs: Any) -> Any:
+    """The function itself; ``@ignore`` and ``@ignore(drop=True)``."""
+    return drop if callable(drop) else lambda fn: fn
+
+
+def annotate(the_type: Any, the_value: T) -> T:
+    """The value itself."""
+    return the_value

@@ -1,0 +1,26 @@
+"""``torch.xpu``: devices that are not here; whatever asks first goes on without them."""
+
+from __future__ import annotations
+
+__all__ = ["device_count", "empty_cache", "is_available", "manual_seed", "manual_seed_all"]
+
+
+def is_available() -> bool:
+    """False: use ``dl.accelerator.is_available()``."""
+    return False
+
+
+def device_count() -> int:
+    """0."""
+    return 0
+
+
+def manual_seed(seed: int) -> None:
+    """Nothing: ``dl.manual_seed`` is for every device."""
+
+
+def empty_cache() -> None:
+    """Nothing: ``dl.accelerator.empty_cache`` gives memory back."""
+
+
+manual_seed_all = manual_seed
