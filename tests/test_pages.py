@@ -12,14 +12,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ELSEWHERE = {
     "architecture.md": "tests/test_recipes.py puts its blocks into files",
+    "processes.md": "tests/attacks/test_fork.py runs its blocks as scripts",
 }
 """Pages whose blocks are run by other tests."""
 
-PAGES = sorted(
-    page
-    for page in (ROOT / "docs").glob("*.md")
-    if page.name not in ELSEWHERE and "\n```python\n" in page.read_text("utf-8")
-)
+PAGES = [
+    pytest.param(page, marks=[pytest.mark.vulkan] if '"vulkan:0"' in text else [], id=page.name)
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    if page.name not in ELSEWHERE and "\n```python\n" in (text := page.read_text("utf-8"))
+]
 
 
 def blocks(text: str) -> list[tuple[int, str]]:
@@ -39,7 +40,7 @@ def run(page: Path, line: int, block: str, names: dict[str, Any]) -> None:
         exec(compile("\n" * line + block, str(page), "exec"), names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES)
 def test_blocks_run(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DL4ALL_DEVICE", "cpu")
     monkeypatch.chdir(tmp_path)
