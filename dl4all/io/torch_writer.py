@@ -279,7 +279,7 @@ WRITERS: dict[type, Callable[[Pickled, Any, str], None]] = {
     set: Pickled._set,
     dict: Pickled._dict,
     OrderedDict: Pickled._dict,
-    State: Pickled._dict,  # as PyTorch's, an OrderedDict in the file
+    State: Pickled._dict,
 }
 """By exact type: a subclass has a name that a file would have to import."""
 
