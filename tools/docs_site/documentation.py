@@ -84,10 +84,15 @@ ABOUT = re.compile(r":(?:func|class):`~?([\w.]+)`")
 """The function that an in-place variant is a variant of."""
 
 
+def is_of_python(name: Name) -> bool:
+    """Whether it is a thing of Python's own, such as ``multiprocessing.Queue``, under a name of PyTorch's."""
+    return callable(name.thing) and name.module.partition(".")[0] not in ("dl4all", "numpy")
+
+
 def has_example(name: Name) -> bool:
-    """Whether the text has an example, or begins with the name of a function that has: ``abs_`` with ``abs``."""
+    """Whether there is one, here or at the function that the text begins with: ``abs_`` with ``abs``."""
     text = documentation(name)
-    if ">>>" in text:
+    if ">>>" in text or is_of_python(name):
         return True
     about = ABOUT.match(text)
     spaces = [sys.modules["dl4all"], sys.modules["dl4all.nn.functional"]]
