@@ -40,22 +40,20 @@ OPERATORS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
 """NumPy's ufuncs of two operands: the operator, and the method of an operand on the right."""
 
 
-SIZES: dict[Callable[..., Any], Callable[[TensorBase], Any]] = {
-    np.shape: operator.attrgetter("shape"),
-    np.ndim: operator.attrgetter("ndim"),
+DESCRIPTIONS: dict[Callable[..., Any], Callable[[TensorBase], Any]] = {
+    np.shape: lambda tensor: tuple(tensor.shape),
+    np.ndim: lambda tensor: len(tensor.shape),
+    np.size: lambda tensor: tensor.numel(),
 }
-"""Functions that need no element."""
+"""Functions that read no elements, which may not be there yet."""
 
 
 def array_function(
     tensor: TensorBase, function: Callable[..., Any], types: Any, args: Any, kwargs: dict[str, Any]
 ) -> Any:
-    """``__array_function__``: what NumPy's function returns for the elements on the host.
-
-    Their number and the sizes of axes are known without waiting for the device.
-    """
-    if function in SIZES and len(args) == 1 and not kwargs:
-        return SIZES[function](tensor)
+    """``__array_function__``: what NumPy's function returns for the elements on the host."""
+    if function in DESCRIPTIONS and len(args) == 1 and not kwargs:
+        return DESCRIPTIONS[function](args[0])
     return function(*_on_host(args), **_on_host(kwargs))
 
 

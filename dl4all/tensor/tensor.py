@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dl4all import autograd, ops
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from dl4all.missing_names import refuse
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.limits import host_memory
@@ -62,6 +63,12 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         TensorBase.__init__(
             self, made.storage, made.shape, made.dtype, made.device, made.strides, made.offset
         )
+
+    if not TYPE_CHECKING:  # which would take every name
+
+        def __getattr__(self, name):
+            """For names that are not there: those of PyTorch's answer why."""
+            refuse("torch.Tensor", name)
 
     def where(self, condition: Tensor, other: Tensor | Scalar) -> Tensor:
         """The elements where `condition` is true, and the elements of `other` elsewhere.
