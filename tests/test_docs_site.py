@@ -32,7 +32,11 @@ def test_good_links_pass(tmp_path: Path) -> None:
         ("<a href='other.html#gone'></a>", "", "index.html: other.html#gone names no place on its page"),
         ("<a href='#gone'></a>", "", "index.html: #gone names no place on its page"),
         ("<img src='gone.png'>", "", "index.html: gone.png is not there"),
-        ("", "<script src='https://cdn.example.org/x.js'></script>", "index.html loads https://cdn.example.org/x.js"),
+        (
+            "",
+            "<script src='https://cdn.example.org/x.js'></script>",
+            "index.html loads https://cdn.example.org/x.js",
+        ),
     ],
 )
 def test_bad_links_are_found(tmp_path: Path, body: str, head: str, fault: str) -> None:
@@ -63,5 +67,8 @@ def test_the_first_page_names_every_page() -> None:
 
 
 def test_stars_and_last_underscores_are_escaped() -> None:
-    assert entries.escaped("(N, *size), from_ to; ``a_``, :func:`b_`") == r"(N, \*size), from\_ to; ``a_``, :func:`b_`"
+    assert (
+        entries.escaped("(N, *size), from_ to; ``a_``, :func:`b_`")
+        == r"(N, \*size), from\_ to; ``a_``, :func:`b_`"
+    )
     assert entries.escaped("Example:\n    >>> f(*x_)\n    1") == "Example:\n    >>> f(*x_)\n    1"

@@ -67,7 +67,13 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
     if not TYPE_CHECKING:  # which would take every name
 
         def __getattr__(self, name):
-            """For names that are not there: those of PyTorch's answer why."""
+            """For names that are not there: those of PyTorch's answer why.
+
+            Example:
+                >>> import dl4all as dl
+                >>> hasattr(dl.ones(2), "bfloat16")
+                False
+            """
             refuse("torch.Tensor", name)
 
     def where(self, condition: Tensor, other: Tensor | Scalar) -> Tensor:
@@ -194,8 +200,6 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
     # To the host and between devices
 
-    is_sparse = False
-
     def to_sparse(self, sparse_dim: int | None = None) -> Any:
         """The elements that are not zero, with their indices: see :func:`dl4all.sparse_coo_tensor`.
 
@@ -204,13 +208,24 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
         Raises:
             ArgumentError: there are not as many axes.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([[0.0, 2.0]]).to_sparse().to_dense().tolist()
+            [[0.0, 2.0]]
         """
         from dl4all.tensor.sparse import to_sparse  # which has this class as a base of its own
 
         return to_sparse(self, sparse_dim)
 
     def to_dense(self) -> Tensor:
-        """The tensor itself; a sparse tensor's has its zeros, too."""
+        """The tensor itself; a sparse tensor's has its zeros, too.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2).to_dense().tolist()
+            [1.0, 1.0]
+        """
         return self
 
     def is_nonzero(self) -> bool:
@@ -370,6 +385,11 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
         Raises:
             ShapeError: it is no matrix.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([[1, 2], [3, 4]]).H.tolist()
+            [[1, 3], [2, 4]]
         """
         if len(self.shape) not in (0, 2):
             raise ShapeError(f"[H] expected a matrix, got shape {self.shape}; use .mT for the last two axes")
@@ -377,7 +397,13 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
     @property
     def mH(self) -> Tensor:
-        """A view with the last two axes swapped, as :attr:`mT`: there are no complex numbers."""
+        """A view with the last two axes swapped, as :attr:`mT`: there are no complex numbers.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2, 3, 4).mH.shape
+            (2, 4, 3)
+        """
         return self.mT
 
     @property
@@ -395,7 +421,13 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether ``backward`` computes gradients of this tensor, or of tensors that it was computed from."""
+        """Whether ``backward`` computes gradients of this tensor, or of tensors that it was computed from.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2, requires_grad=True).requires_grad
+            True
+        """
         return self.grad_meta is not None and self.grad_meta.requires_grad
 
     @requires_grad.setter
@@ -450,7 +482,15 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
     @property
     def grad(self) -> Any:
-        """The gradient that ``backward`` has accumulated, a tensor; None before."""
+        """The gradient that ``backward`` has accumulated, a tensor; None before.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([2.0], requires_grad=True)
+            >>> (x * x).sum().backward()
+            >>> x.grad.tolist()
+            [4.0]
+        """
         return None if self.grad_meta is None else self.grad_meta.grad
 
     @grad.setter

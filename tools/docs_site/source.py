@@ -66,7 +66,9 @@ def missing_names() -> str:
     """What names of PyTorch's answer that dl4all does not have: a table for each module or class."""
     parts = []
     for space in sorted({*torch_names.INSTEAD, *torch_names.MISSING}):
-        rows = [f"| `{name}` | use {text} |" for name, text in sorted(torch_names.INSTEAD.get(space, {}).items())]
+        rows = [
+            f"| `{name}` | use {text} |" for name, text in sorted(torch_names.INSTEAD.get(space, {}).items())
+        ]
         for reason, names in torch_names.MISSING.get(space, {}).items():
             listed = ", ".join(f"`{name}`" for name in names.split())
             rows.append(f"| {listed} | {torch_names.REASONS[reason].format(name='NAME')} |")
