@@ -22,6 +22,11 @@ class WorkerInfo:
         num_workers: how many there are.
         seed: follows from the epoch's random numbers, and differs between workers.
         dataset: the data set; threads share it.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.data.get_worker_info() is None  # outside of a worker
+        True
     """
 
     id: int
