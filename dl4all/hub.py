@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlparse
 
 from dl4all.errors import ArgumentError, FileFormatError
-from dl4all.io.serialization import MapLocation, load
+from dl4all.io import serialization
 
 __all__ = ["get_dir", "load_state_dict_from_url", "set_dir"]
 
@@ -50,7 +50,7 @@ def set_dir(d: str | Path) -> None:
 def load_state_dict_from_url(
     url: str,
     model_dir: str | Path | None = None,
-    map_location: MapLocation = None,
+    map_location: serialization.MapLocation = None,
     progress: bool = True,
     check_hash: bool = False,
     file_name: str | None = None,
@@ -96,7 +96,7 @@ def load_state_dict_from_url(
             raise FileFormatError(
                 f"{file}: its sha256 begins with {found[: len(expected[1])]}; fetch it again"
             )
-    return load(file, map_location, weights_only=weights_only)
+    return serialization.load(file, map_location, weights_only=weights_only)
 
 
 def __getattr__(name: str) -> NoReturn:
