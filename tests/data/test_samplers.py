@@ -146,12 +146,12 @@ def test_arguments_that_change_nothing_are_taken() -> None:
     )  # fmt: skip
     assert flat(loader) == list(range(11))
     assert loader.prefetch == 3
-    assert DataLoader[Any] is not None
+    assert DataLoader[Any] is not None  # type: ignore[misc]  # in annotations of scripts
 
 
 def test_workers_know_who_they_are() -> None:
     begun: list[tuple[int, str]] = []
-    seen = set()
+    seen: set[tuple[int, int]] = set()
 
     class Asks:
         def __len__(self) -> int:
@@ -238,7 +238,7 @@ def test_streams_are_pytorchs(count: int, workers: int, drop_last: bool) -> None
 
 
 def _theirs(count: int, workers: int, drop_last: bool) -> list[Any]:
-    class Theirs(torch.utils.data.IterableDataset):  # type: ignore[misc]
+    class Theirs(torch.utils.data.IterableDataset):  # type: ignore[misc, name-defined]
         def __iter__(self) -> Iterator[int]:
             return iter(range(count))
 
