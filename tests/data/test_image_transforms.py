@@ -150,9 +150,9 @@ def test_colours() -> None:
             found = as_planes(jitter(image)) / 255  # Pillow's enhancers round the grey
             np.testing.assert_allclose(found, expected.clip(0, 1), atol=2.5 / 255)
     turned = np.empty_like(floats)
-    for place in np.ndindex(5, 7):
-        hue, saturation, value = colorsys.rgb_to_hsv(*floats[(slice(None), *place)])
-        turned[(slice(None), *place)] = colorsys.hsv_to_rgb((hue + 0.25) % 1, saturation, value)
+    for row, column in np.ndindex(5, 7):
+        hue, saturation, value = colorsys.rgb_to_hsv(*floats[:, row, column])
+        turned[:, row, column] = colorsys.hsv_to_rgb((hue + 0.25) % 1, saturation, value)
     np.testing.assert_allclose(T.ColorJitter(hue=(0.25, 0.25))(floats), turned, atol=1e-6)
     found = as_planes(T.ColorJitter(hue=(0.25, 0.25))(PIL.fromarray(array))) / 255
     # Pillow's hues are bytes: the turn and the hue are off by up to 1/255 of the circle, six times as much in
