@@ -228,7 +228,7 @@ class SyncBatchNorm(BatchNorm):
     Args:
         num_features, eps, momentum, affine, track_running_stats: as for :class:`BatchNorm1d`.
         process_group: None.
-        device, dtype: of the parameters and statistics; by default the CPU and float32.
+        device, dtype, bias: as for :class:`BatchNorm1d`, too.
 
     Shape:
         (N, num_features, ...), the same out.
@@ -249,9 +249,11 @@ class SyncBatchNorm(BatchNorm):
         process_group: Any = None,
         device: DeviceLike | None = None,
         dtype: DTypeLike = None,
+        *,
+        bias: bool = True,
     ) -> None:
         _check_group(process_group)
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
