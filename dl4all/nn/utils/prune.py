@@ -52,8 +52,8 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
         >>> import dl4all as dl
         >>> layer = dl.nn.Linear(2, 1)
         >>> _ = dl.nn.utils.prune.custom_from_mask(layer, "weight", dl.tensor([[1.0, 0.0]]))
-        >>> layer.weight[0, 1].item(), [name for name, _ in layer.named_parameters()]
-        (0.0, ['bias', 'weight_orig'])
+        >>> (layer.weight == 0).tolist(), [name for name, _ in layer.named_parameters()]
+        ([[False, True]], ['bias', 'weight_orig'])
     """
     return _pruned(module, name, mask.detach().numpy() != 0)
 
