@@ -73,8 +73,9 @@ def run(case: Case, kind: tuple[str, str], work: Path, mirror: Path | None, devi
                    str(copy / script), *(case.arguments if script == case.script else ()))  # fmt: skip
         try:
             done = subprocess.run(
-                command, cwd=directory, env=_environment(framework, copy, case, device), timeout=LIMIT, text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, errors="replace",
+                command, cwd=directory, env=_environment(framework, copy, case, device), timeout=LIMIT,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
+                errors="replace",
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return Run(f"more than {LIMIT} s", [], [], [], 0.0, output)

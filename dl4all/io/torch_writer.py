@@ -20,6 +20,7 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.io.torch_container import DEVICES_FILE
 from dl4all.nn.module import Module, Parameter
+from dl4all.nn.state import State
 from dl4all.tensor.tensor import Tensor
 
 __all__ = ["STORAGES", "Pickled", "write_torch"]
@@ -278,6 +279,7 @@ WRITERS: dict[type, Callable[[Pickled, Any, str], None]] = {
     set: Pickled._set,
     dict: Pickled._dict,
     OrderedDict: Pickled._dict,
+    State: Pickled._dict,
 }
 """By exact type: a subclass has a name that a file would have to import."""
 

@@ -1,13 +1,15 @@
 # Written by tools/exports.py from the @export declarations in dl4all/ops; run it after changing them.
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, overload
 
 import numpy.typing as npt
 
+from dl4all.ops.composite.division import RoundingMode
 from dl4all.ops.composite.grid_sampler import PaddingMode, SamplingMode
 from dl4all.ops.composite.order_statistics import Interpolation
 from dl4all.ops.composite.scatter import Reduction
+from dl4all.ops.core.memory_format import MemoryFormat
 from dl4all.ops.core.op import REGISTRY as REGISTRY
 from dl4all.ops.core.op import all_shaders as all_shaders
 from dl4all.ops.core.tensor_base import Dims, DTypeLike, Scalar, Shape
@@ -15,7 +17,6 @@ from dl4all.ops.indexing.indices import Indices, NDArray
 from dl4all.ops.memory.views import BasicIndex
 from dl4all.ops.pool.windows import OutputSizes, Pooling, Sizes
 from dl4all.ops.random.generator import Generator
-from dl4all.ops.reduce.vector_norm import Sequence, Tensor
 from dl4all.tensor.tensor import Tensor
 
 class Extremes(NamedTuple):
@@ -169,18 +170,30 @@ def div(
     input: Tensor | Scalar,
     other: Tensor | Scalar,
     *,
-    rounding_mode: Literal["trunc", "floor"] | None = None,
+    rounding_mode: RoundingMode = None,
     out: Tensor | Sequence[Tensor] | None = None,
 ) -> Tensor: ...
 
 divide = div
 
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor: ...
 def embedding_bag(
     input: Tensor,
     weight: Tensor,
     offsets: Tensor | None = None,
-    *,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
     mode: str = "mean",
+    sparse: bool = False,
     per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False,
     padding_idx: int | None = None,
@@ -791,7 +804,6 @@ def split(
 ) -> tuple[Tensor, ...]: ...
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]: ...
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]: ...
-def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor: ...
 def one_hot(input: Tensor, num_classes: int = -1) -> Tensor: ...
 def index_select(
     input: Tensor,
@@ -1149,7 +1161,7 @@ def margin_ranking_loss(
     reduction: str = "mean",
 ) -> Tensor: ...
 def cast(input: Tensor, dtype: str) -> Tensor: ...
-def contiguous(input: Tensor) -> Tensor: ...
+def contiguous(input: Tensor, memory_format: MemoryFormat = None) -> Tensor: ...
 @overload
 def reshape(input: Tensor, *shape: int | Shape) -> Tensor: ...
 @overload
