@@ -41,11 +41,14 @@ from dl4all.ops import atleast_3d as atleast_3d
 from dl4all.ops import baddbmm as baddbmm
 from dl4all.ops import bincount as bincount
 from dl4all.ops import bitwise_and as bitwise_and
+from dl4all.ops import bitwise_left_shift as bitwise_left_shift
 from dl4all.ops import bitwise_not as bitwise_not
 from dl4all.ops import bitwise_or as bitwise_or
+from dl4all.ops import bitwise_right_shift as bitwise_right_shift
 from dl4all.ops import bitwise_xor as bitwise_xor
 from dl4all.ops import block_diag as block_diag
 from dl4all.ops import bmm as bmm
+from dl4all.ops import broadcast_shapes as broadcast_shapes
 from dl4all.ops import broadcast_tensors as broadcast_tensors
 from dl4all.ops import broadcast_to as broadcast_to
 from dl4all.ops import bucketize as bucketize
@@ -55,6 +58,7 @@ from dl4all.ops import cdist as cdist
 from dl4all.ops import ceil as ceil
 from dl4all.ops import celu as celu
 from dl4all.ops import chain_matmul as chain_matmul
+from dl4all.ops import cholesky as cholesky
 from dl4all.ops import chunk as chunk
 from dl4all.ops import clamp as clamp
 from dl4all.ops import clamp_max as clamp_max
@@ -62,12 +66,15 @@ from dl4all.ops import clamp_min as clamp_min
 from dl4all.ops import clip as clip
 from dl4all.ops import clone as clone
 from dl4all.ops import column_stack as column_stack
+from dl4all.ops import combinations as combinations
 from dl4all.ops import concat as concat
 from dl4all.ops import concatenate as concatenate
 from dl4all.ops import copysign as copysign
+from dl4all.ops import corrcoef as corrcoef
 from dl4all.ops import cos as cos
 from dl4all.ops import cosh as cosh
 from dl4all.ops import count_nonzero as count_nonzero
+from dl4all.ops import cov as cov
 from dl4all.ops import cross as cross
 from dl4all.ops import cummax as cummax
 from dl4all.ops import cummin as cummin
@@ -75,6 +82,7 @@ from dl4all.ops import cumprod as cumprod
 from dl4all.ops import cumsum as cumsum
 from dl4all.ops import cumulative_trapezoid as cumulative_trapezoid
 from dl4all.ops import deg2rad as deg2rad
+from dl4all.ops import det as det
 from dl4all.ops import diag as diag
 from dl4all.ops import diag_embed as diag_embed
 from dl4all.ops import diagflat as diagflat
@@ -110,6 +118,7 @@ from dl4all.ops import fmin as fmin
 from dl4all.ops import fmod as fmod
 from dl4all.ops import frac as frac
 from dl4all.ops import gather as gather
+from dl4all.ops import gcd as gcd
 from dl4all.ops import ge as ge
 from dl4all.ops import ger as ger
 from dl4all.ops import greater as greater
@@ -117,6 +126,7 @@ from dl4all.ops import greater_equal as greater_equal
 from dl4all.ops import gt as gt
 from dl4all.ops import heaviside as heaviside
 from dl4all.ops import histc as histc
+from dl4all.ops import histogram as histogram
 from dl4all.ops import hsplit as hsplit
 from dl4all.ops import hstack as hstack
 from dl4all.ops import hypot as hypot
@@ -124,8 +134,10 @@ from dl4all.ops import index_add as index_add
 from dl4all.ops import index_copy as index_copy
 from dl4all.ops import index_fill as index_fill
 from dl4all.ops import index_put as index_put
+from dl4all.ops import index_reduce as index_reduce
 from dl4all.ops import index_select as index_select
 from dl4all.ops import inner as inner
+from dl4all.ops import inverse as inverse
 from dl4all.ops import is_nonzero as is_nonzero
 from dl4all.ops import isclose as isclose
 from dl4all.ops import isfinite as isfinite
@@ -137,6 +149,7 @@ from dl4all.ops import isposinf as isposinf
 from dl4all.ops import isreal as isreal
 from dl4all.ops import kron as kron
 from dl4all.ops import kthvalue as kthvalue
+from dl4all.ops import lcm as lcm
 from dl4all.ops import ldexp as ldexp
 from dl4all.ops import le as le
 from dl4all.ops import lerp as lerp
@@ -151,6 +164,7 @@ from dl4all.ops import log_softmax as log_softmax
 from dl4all.ops import logaddexp as logaddexp
 from dl4all.ops import logaddexp2 as logaddexp2
 from dl4all.ops import logcumsumexp as logcumsumexp
+from dl4all.ops import logdet as logdet
 from dl4all.ops import logical_and as logical_and
 from dl4all.ops import logical_not as logical_not
 from dl4all.ops import logical_or as logical_or
@@ -180,6 +194,7 @@ from dl4all.ops import mv as mv
 from dl4all.ops import nan_to_num as nan_to_num
 from dl4all.ops import nanmean as nanmean
 from dl4all.ops import nanmedian as nanmedian
+from dl4all.ops import nanquantile as nanquantile
 from dl4all.ops import nansum as nansum
 from dl4all.ops import narrow as narrow
 from dl4all.ops import ne as ne
@@ -192,12 +207,14 @@ from dl4all.ops import outer as outer
 from dl4all.ops import pairwise_distance as pairwise_distance
 from dl4all.ops import pdist as pdist
 from dl4all.ops import permute as permute
+from dl4all.ops import pinverse as pinverse
 from dl4all.ops import pixel_shuffle as pixel_shuffle
 from dl4all.ops import pixel_unshuffle as pixel_unshuffle
 from dl4all.ops import positive as positive
 from dl4all.ops import pow as pow
 from dl4all.ops import prelu as prelu
 from dl4all.ops import prod as prod
+from dl4all.ops import qr as qr
 from dl4all.ops import quantile as quantile
 from dl4all.ops import rad2deg as rad2deg
 from dl4all.ops import ravel as ravel
@@ -210,6 +227,7 @@ from dl4all.ops import reshape as reshape
 from dl4all.ops import roll as roll
 from dl4all.ops import rot90 as rot90
 from dl4all.ops import round as round
+from dl4all.ops import row_stack as row_stack
 from dl4all.ops import rsqrt as rsqrt
 from dl4all.ops import rsub as rsub
 from dl4all.ops import scatter as scatter
@@ -227,6 +245,7 @@ from dl4all.ops import sin as sin
 from dl4all.ops import sinc as sinc
 from dl4all.ops import sinh as sinh
 from dl4all.ops import slice_scatter as slice_scatter
+from dl4all.ops import slogdet as slogdet
 from dl4all.ops import softmax as softmax
 from dl4all.ops import sort as sort
 from dl4all.ops import split as split
@@ -239,6 +258,7 @@ from dl4all.ops import std_mean as std_mean
 from dl4all.ops import sub as sub
 from dl4all.ops import subtract as subtract
 from dl4all.ops import sum as sum
+from dl4all.ops import svd as svd
 from dl4all.ops import swapaxes as swapaxes
 from dl4all.ops import swapdims as swapdims
 from dl4all.ops import t as t
@@ -262,6 +282,7 @@ from dl4all.ops import unbind as unbind
 from dl4all.ops import unflatten as unflatten
 from dl4all.ops import unique as unique
 from dl4all.ops import unique_consecutive as unique_consecutive
+from dl4all.ops import unravel_index as unravel_index
 from dl4all.ops import unsqueeze as unsqueeze
 from dl4all.ops import vander as vander
 from dl4all.ops import var as var
@@ -314,11 +335,14 @@ __all__ = [
     "baddbmm",
     "bincount",
     "bitwise_and",
+    "bitwise_left_shift",
     "bitwise_not",
     "bitwise_or",
+    "bitwise_right_shift",
     "bitwise_xor",
     "block_diag",
     "bmm",
+    "broadcast_shapes",
     "broadcast_tensors",
     "broadcast_to",
     "bucketize",
@@ -328,6 +352,7 @@ __all__ = [
     "ceil",
     "celu",
     "chain_matmul",
+    "cholesky",
     "chunk",
     "clamp",
     "clamp_max",
@@ -335,12 +360,15 @@ __all__ = [
     "clip",
     "clone",
     "column_stack",
+    "combinations",
     "concat",
     "concatenate",
     "copysign",
+    "corrcoef",
     "cos",
     "cosh",
     "count_nonzero",
+    "cov",
     "cross",
     "cummax",
     "cummin",
@@ -348,6 +376,7 @@ __all__ = [
     "cumsum",
     "cumulative_trapezoid",
     "deg2rad",
+    "det",
     "diag",
     "diag_embed",
     "diagflat",
@@ -383,6 +412,7 @@ __all__ = [
     "fmod",
     "frac",
     "gather",
+    "gcd",
     "ge",
     "ger",
     "greater",
@@ -390,6 +420,7 @@ __all__ = [
     "gt",
     "heaviside",
     "histc",
+    "histogram",
     "hsplit",
     "hstack",
     "hypot",
@@ -397,8 +428,10 @@ __all__ = [
     "index_copy",
     "index_fill",
     "index_put",
+    "index_reduce",
     "index_select",
     "inner",
+    "inverse",
     "is_nonzero",
     "isclose",
     "isfinite",
@@ -410,6 +443,7 @@ __all__ = [
     "isreal",
     "kron",
     "kthvalue",
+    "lcm",
     "ldexp",
     "le",
     "lerp",
@@ -424,6 +458,7 @@ __all__ = [
     "logaddexp",
     "logaddexp2",
     "logcumsumexp",
+    "logdet",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -453,6 +488,7 @@ __all__ = [
     "nan_to_num",
     "nanmean",
     "nanmedian",
+    "nanquantile",
     "nansum",
     "narrow",
     "ne",
@@ -465,12 +501,14 @@ __all__ = [
     "pairwise_distance",
     "pdist",
     "permute",
+    "pinverse",
     "pixel_shuffle",
     "pixel_unshuffle",
     "positive",
     "pow",
     "prelu",
     "prod",
+    "qr",
     "quantile",
     "rad2deg",
     "ravel",
@@ -483,6 +521,7 @@ __all__ = [
     "roll",
     "rot90",
     "round",
+    "row_stack",
     "rsqrt",
     "rsub",
     "scatter",
@@ -500,6 +539,7 @@ __all__ = [
     "sinc",
     "sinh",
     "slice_scatter",
+    "slogdet",
     "softmax",
     "sort",
     "split",
@@ -512,6 +552,7 @@ __all__ = [
     "sub",
     "subtract",
     "sum",
+    "svd",
     "swapaxes",
     "swapdims",
     "t",
@@ -535,6 +576,7 @@ __all__ = [
     "unflatten",
     "unique",
     "unique_consecutive",
+    "unravel_index",
     "unsqueeze",
     "vander",
     "var",

@@ -23,6 +23,27 @@ class Extremes(NamedTuple):
     values: Tensor
     indices: Tensor
 
+class SignAndLogarithm(NamedTuple):
+    sign: Tensor
+    logabsdet: Tensor
+
+class Orthogonal(NamedTuple):
+    Q: Tensor
+    R: Tensor
+
+class Eigen(NamedTuple):
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+class SingularValues(NamedTuple):
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+class Histogram(NamedTuple):
+    hist: Tensor
+    bin_edges: Tensor
+
 class Sorted(NamedTuple):
     values: Tensor
     indices: Tensor
@@ -149,6 +170,11 @@ def hypot(input: Tensor, other: Tensor, *, out: Tensor | Sequence[Tensor] | None
 def logaddexp(input: Tensor, other: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
 def logaddexp2(input: Tensor, other: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
 def rsub(input: Tensor, other: Tensor | Scalar, *, alpha: float = 1) -> Tensor: ...
+def cov(
+    input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
+) -> Tensor: ...
+def corrcoef(input: Tensor) -> Tensor: ...
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor: ...
 def cummax(input: Tensor, dim: int, *, out: Tensor | Sequence[Tensor] | None = None) -> Extremes: ...
 def cummin(input: Tensor, dim: int, *, out: Tensor | Sequence[Tensor] | None = None) -> Extremes: ...
 def logcumsumexp(input: Tensor, dim: int, *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
@@ -198,6 +224,20 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor: ...
+def inverse(A: Tensor) -> Tensor: ...
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor: ...
+def cholesky(A: Tensor, upper: bool = False) -> Tensor: ...
+def slogdet(A: Tensor) -> SignAndLogarithm: ...
+def logdet(A: Tensor) -> Tensor: ...
+def det(A: Tensor) -> Tensor: ...
+def qr(input: Tensor, some: bool = True) -> Orthogonal: ...
+def eigh(A: Tensor, UPLO: str = "L") -> Eigen: ...
+def svd_factors(A: Tensor, full_matrices: bool = True) -> SingularValues: ...
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SingularValues: ...
+def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor: ...
+def solve_triangular(
+    A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor: ...
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor: ...
 def grid_sample(
     input: Tensor,
@@ -215,6 +255,20 @@ def histc(
     *,
     out: Tensor | Sequence[Tensor] | None = None,
 ) -> Tensor: ...
+def histogram(
+    input: Tensor,
+    bins: int | Tensor = 100,
+    *,
+    range: tuple[float, float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Histogram: ...
+def bitwise_left_shift(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor: ...
+def bitwise_right_shift(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor: ...
+def gcd(input: Tensor, other: Tensor) -> Tensor: ...
+def lcm(input: Tensor, other: Tensor) -> Tensor: ...
+def unravel_index(indices: Tensor, shape: int | Shape) -> tuple[Tensor, ...]: ...
+def broadcast_shapes(*shapes: int | Sequence[int]) -> Shape: ...
 def interpolate(
     input: Tensor,
     size: int | Sequence[int] | None = None,
@@ -261,6 +315,14 @@ def block_diag(*tensors: Tensor) -> Tensor: ...
 def trace(input: Tensor) -> Tensor: ...
 def diagflat(input: Tensor, offset: int = 0) -> Tensor: ...
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor: ...
+def nanquantile(
+    input: Tensor,
+    q: Tensor | float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: Interpolation = "linear",
+) -> Tensor: ...
 @overload
 def median(
     input: Tensor, dim: None = None, keepdim: bool = False, *, out: Tensor | Sequence[Tensor] | None = None
@@ -342,6 +404,16 @@ def scatter_reduce(
     include_self: bool = True,
     out: Tensor | Sequence[Tensor] | None = None,
 ) -> Tensor: ...
+def index_reduce(
+    input: Tensor,
+    dim: int,
+    index: Tensor | npt.ArrayLike,
+    source: Tensor,
+    reduce: Literal["prod", "mean", "amax", "amin"],
+    *,
+    include_self: bool = True,
+) -> Tensor: ...
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor: ...
 @overload
 def unique(input: Tensor, sorted: bool = True, *, dim: int | None = None) -> Tensor: ...
 @overload
@@ -799,6 +871,9 @@ def stack(
 ) -> Tensor: ...
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
+
+row_stack = vstack
+
 def split(
     tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]: ...
@@ -1701,11 +1776,14 @@ __all__ = [
     "binary_error_backward",
     "bincount",
     "bitwise_and",
+    "bitwise_left_shift",
     "bitwise_not",
     "bitwise_or",
+    "bitwise_right_shift",
     "bitwise_xor",
     "block_diag",
     "bmm",
+    "broadcast_shapes",
     "broadcast_tensors",
     "broadcast_to",
     "bucketize",
@@ -1717,6 +1795,7 @@ __all__ = [
     "celu",
     "chain_matmul",
     "channel_shuffle",
+    "cholesky",
     "chunk",
     "clamp",
     "clamp_max",
@@ -1725,6 +1804,7 @@ __all__ = [
     "clip",
     "clone",
     "column_stack",
+    "combinations",
     "concat",
     "concatenate",
     "contiguous",
@@ -1738,11 +1818,13 @@ __all__ = [
     "conv_weight",
     "copy_",
     "copysign",
+    "corrcoef",
     "cos",
     "cosh",
     "cosine_embedding_loss",
     "cosine_similarity",
     "count_nonzero",
+    "cov",
     "cross",
     "cross_entropy",
     "cross_entropy_backward",
@@ -1755,6 +1837,7 @@ __all__ = [
     "cumsum_backward",
     "cumulative_trapezoid",
     "deg2rad",
+    "det",
     "diag",
     "diag_embed",
     "diagflat",
@@ -1772,6 +1855,7 @@ __all__ = [
     "dropout3d",
     "dsplit",
     "dstack",
+    "eigh",
     "einsum",
     "elu",
     "elu_backward",
@@ -1809,6 +1893,7 @@ __all__ = [
     "frac",
     "gather",
     "gaussian_nll_loss",
+    "gcd",
     "ge",
     "gelu",
     "gelu_exact",
@@ -1840,6 +1925,7 @@ __all__ = [
     "heaviside",
     "hinge_embedding_loss",
     "histc",
+    "histogram",
     "hsplit",
     "hstack",
     "huber_loss",
@@ -1852,10 +1938,12 @@ __all__ = [
     "index_copy",
     "index_fill",
     "index_put",
+    "index_reduce",
     "index_select",
     "inner",
     "instance_norm",
     "interpolate",
+    "inverse",
     "is_nonzero",
     "isclose",
     "isfinite",
@@ -1870,6 +1958,7 @@ __all__ = [
     "kthvalue",
     "l1_loss",
     "layer_norm",
+    "lcm",
     "ldexp",
     "le",
     "leaky_relu",
@@ -1890,6 +1979,7 @@ __all__ = [
     "logaddexp",
     "logaddexp2",
     "logcumsumexp",
+    "logdet",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -1945,6 +2035,7 @@ __all__ = [
     "nan_to_num",
     "nanmean",
     "nanmedian",
+    "nanquantile",
     "nansum",
     "narrow",
     "ndtri",
@@ -1967,6 +2058,7 @@ __all__ = [
     "pairwise_distance",
     "pdist",
     "permute",
+    "pinverse",
     "pixel_shuffle",
     "pixel_unshuffle",
     "poisson_nll_loss",
@@ -1975,7 +2067,9 @@ __all__ = [
     "pow",
     "prelu",
     "prod",
+    "put",
     "put_rows",
+    "qr",
     "quantile",
     "rad2deg",
     "random_dropout",
@@ -1997,6 +2091,7 @@ __all__ = [
     "rot90",
     "round",
     "round_even",
+    "row_stack",
     "rrelu",
     "rsqrt",
     "rsub",
@@ -2020,6 +2115,7 @@ __all__ = [
     "sinc",
     "sinh",
     "slice_scatter",
+    "slogdet",
     "smooth_error",
     "smooth_error_backward",
     "smooth_l1_loss",
@@ -2031,6 +2127,8 @@ __all__ = [
     "softplus_backward",
     "softshrink",
     "softsign",
+    "solve",
+    "solve_triangular",
     "sort",
     "split",
     "sqrt",
@@ -2045,6 +2143,8 @@ __all__ = [
     "subtract",
     "sum",
     "sum_to",
+    "svd",
+    "svd_factors",
     "swapaxes",
     "swapdims",
     "t",
@@ -2077,6 +2177,7 @@ __all__ = [
     "uniform_",
     "unique",
     "unique_consecutive",
+    "unravel_index",
     "unsqueeze",
     "upsample",
     "upsample_bilinear",
