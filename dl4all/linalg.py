@@ -110,14 +110,14 @@ def pinv(
         atol: singular values up to it count as 0.
         rtol: so do those up to this part of the largest one: the dtype's precision times the larger of m and
             n, unless `atol` is given.
-        hermitian: has no effect: symmetric matrices are treated as others.
+        hermitian: whether the matrices are symmetric; then only their lower triangles are read.
 
     Example:
         >>> import dl4all as dl
         >>> dl.linalg.pinv(dl.tensor([[2.0], [0.0]])).tolist()
         [[0.5, 0.0]]
     """
-    return pseudoinverse(A, *_limits(A, atol, rtol))
+    return pseudoinverse(_symmetric(A) if hermitian else A, *_limits(A, atol, rtol))
 
 
 def matrix_rank(
@@ -140,11 +140,16 @@ def matrix_rank(
         >>> dl.linalg.matrix_rank(dl.tensor([[1.0, 1.0], [1.0, 1.0]])).item()
         1
     """
-    values = svdvals(A)
+    values = svdvals(_symmetric(A) if hermitian else A)
     absolute, relative = _limits(A, tol if atol is None else atol, rtol)
     if not values.shape[-1]:
         return values.sum(-1).to("int64")
     return (values > (values.amax(-1, keepdim=True) * relative).clamp(min=absolute)).sum(-1)
+
+
+def _symmetric(A: Tensor) -> Tensor:
+    """Symmetric matrices with these lower triangles."""
+    return A.tril() + A.tril(-1).transpose(-1, -2)
 
 
 def _limits(A: Tensor, atol: float | None, rtol: float | None) -> tuple[float, float]:
@@ -170,11 +175,15 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
         A: float32 or float64 of shape (..., m, n).
         B: shape (..., m, k).
         rcond: singular values below this part of the largest one count as 0.
-        driver: has no effect: it is always by singular values.
+        driver: "gelsy" (the default), "gels", "gelsd" or "gelss": what else is returned; the solution is always
+            that by singular values.
 
     Returns:
-        ``solution`` of shape (..., n, k); ``residuals`` of shape (..., k), the sums of squares of what is left,
-        or (0,) where they are not determined; ``rank`` and ``singular_values``.
+        ``solution`` of shape (..., n, k); ``residuals`` of shape (..., k), sums of squares of what is left;
+        ``rank``; with "gelsd" and "gelss" ``singular_values``. What is not determined has the shape (0,).
+
+    Raises:
+        ArgumentError: there is no such driver.
 
     Example:
         >>> import dl4all as dl
@@ -182,11 +191,18 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
         >>> dl.linalg.lstsq(A, B).solution.tolist()
         [[2.0]]
     """
-    solution = pinv(A, rtol=rcond) @ B
-    rank, values = matrix_rank(A, rtol=rcond), svdvals(A)
-    determined = A.shape[-2] > A.shape[-1] and bool((rank == A.shape[-1]).all())
+    if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
+        raise ArgumentError(f"[lstsq] driver must be gels, gelsy, gelsd or gelss, got {driver!r}")
+    solution: Tensor = pinv(A, rtol=rcond) @ B
+    rank, none = matrix_rank(A, rtol=rcond), A.new_zeros(0)
     left = A @ solution - B
-    return LeastSquares(solution, (left * left).sum(-2) if determined else A.new_zeros(0), rank, values)
+    determined = A.shape[-2] > A.shape[-1] and bool((rank == A.shape[-1]).all())
+    return LeastSquares(
+        solution,
+        (left * left).sum(-2) if determined else none,
+        none.to("int64") if driver == "gels" else rank,
+        svdvals(A) if driver in ("gelsd", "gelss") else none,
+    )
 
 
 def cond(A: Tensor, p: float | str | None = None) -> Tensor:

@@ -138,7 +138,7 @@ def _cosines(*factors: float) -> Callable[[Places], Places]:
     """The sum of cosines with 0, 1, 2, ... half periods between the centre and an end."""
 
     def shape(x: Places) -> Places:
-        result: Places = sum(factor * np.cos(np.pi * n * x) for n, factor in enumerate(factors))  # type: ignore[assignment]
+        result: Places = sum(factor * np.cos(np.pi * n * x) for n, factor in enumerate(factors))
         return result
 
     return shape

@@ -7,7 +7,7 @@ ops and of these functions, so that they are differentiable again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -370,7 +370,8 @@ def eigh(A: Array, UPLO: str = "L") -> Eigen:
     check_matrices("eigh", A)
     if UPLO not in ("L", "U"):
         raise ArgumentError(f"[eigh] UPLO must be 'L' or 'U', got {UPLO!r}")
-    values, vectors = _on_host("eigh", lambda array: tuple(np.linalg.eigh(array, UPLO)), A)  # type: ignore[arg-type]
+    triangle: Literal["L", "U"] = "L" if UPLO == "L" else "U"
+    values, vectors = _on_host("eigh", lambda array: tuple(np.linalg.eigh(array, triangle)), A)
 
     def backward(grads: Any, kept: Any, needs: Any) -> list[Any]:
         w, v = kept

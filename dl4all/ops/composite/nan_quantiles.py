@@ -63,8 +63,10 @@ def nanquantile(
     lines = flatten(input) if axis is None or not input.shape else movedim(input, axis, -1)
     if not lines.shape[-1]:
         raise ArgumentError(f"[nanquantile] there are no elements in shape {input.shape}")
-    is_trained = isinstance(q, TensorBase) and tape.wants_gradient(q)
-    shares = reshape(q, -1) if is_trained else to_device_of(lines, fractions.reshape(-1))
+    if isinstance(q, TensorBase) and tape.wants_gradient(q):
+        shares: Array = flatten(q)
+    else:
+        shares = to_device_of(lines, fractions.reshape(-1))
     found = movedim(_quantiles_of_numbers(lines, shares, interpolation), -1, 0)
     result = found if fractions.ndim else squeeze(found, 0)
     if not keepdim or not input.shape:
