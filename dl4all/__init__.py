@@ -61,6 +61,13 @@ from dl4all.multi_device.inference_queue import InferenceQueue
 from dl4all.multi_device.pipeline import Pipeline, pipeline
 from dl4all.multi_device.placement import place
 from dl4all.ops.core.default_dtype import BFLOAT16
+from dl4all.ops.core.memory_format import (
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    memory_format,
+    preserve_format,
+)
 from dl4all.ops.core.tensor_base import Size
 from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision, set_float32_matmul_precision
 from dl4all.ops.random.generator import Generator
@@ -137,6 +144,11 @@ __all__ = [
     "autograd",
     "bool_",
     "calibrate",
+    "channels_last",
+    "channels_last_3d",
+    "contiguous_format",
+    "memory_format",
+    "preserve_format",
     "compile",
     "data",
     "debug",

@@ -38,6 +38,8 @@ RENAMED = {
 DEFAULT_DTYPE = "a dtype of None stands for dl.get_default_dtype()"
 
 CHANGED = {
+    "dl4all.data.DataLoader": "parameters in PyTorch's order; seed=None draws from the default generator",
+    "dl4all.data.random_split": "lengths, as in PyTorch, for what was fractions",
     "dl4all.Device": "opens a device by its name; of_backend makes one",
     "dl4all.Tensor": "takes what torch.Tensor takes as well",
     "dl4all.Tensor.result_class": "the same class",
@@ -60,7 +62,6 @@ CHANGED = {
     ),
     "dl4all.full": "its first parameter has PyTorch's name, size",
     "dl4all.randint": "low may be left out; a dtype of None is int64",
-    "dl4all.data.DataLoader": "seed=None, the default, draws each epoch's order from the default generator",
     "dl4all.nn.functional.elu": "takes inplace after alpha, as in PyTorch; the scales go by name",
     "dl4all.ops.elu": "the same function",
     "dl4all.ops.div": "is dl.div now; the op itself is ops.true_divide, as NumPy calls it",

@@ -29,6 +29,9 @@ NOTE = (
 TENSOR_TYPES = {"Array", "T", "TensorBase"}
 """Annotations that stand for a tensor of the user's."""
 
+OUT_TYPE = "Tensor | Sequence[Tensor] | None"
+"""What may be `out`: a tensor for a result, several for as many."""
+
 BUILTIN = {"int", "float", "bool", "str", "tuple", "list", "dict", "None", "object", "slice", "type"}
 
 
@@ -122,9 +125,24 @@ def _all(names: Iterator[str]) -> str:
 def top_level(found: list[Function]) -> str:
     """The functions of ``dl``."""
     names = [(f.name, name) for f in found for name in f.names_in("dl")]
-    lines = ['"""Functions of tensors at the top level, as ``dl.NAME``."""\n', NOTE]
-    lines += [f"from dl4all.ops import {name} as {name}" for _, name in names]
+    lines = [
+        '"""Functions of tensors at the top level, as ``dl.NAME``."""\n',
+        NOTE,
+        "from dl4all import ops",
+        "from dl4all.ops.indexing.out_argument import with_out",
+    ]
+    writing = out_functions()
+    lines += [f"from dl4all.ops import {name} as {name}" for _, name in names if name not in writing]
+    lines += [f"{name} = with_out(ops.{name})" for _, name in names if name in writing]
     return "\n".join([*lines, "", _all(name for _, name in names)])
+
+
+def out_functions() -> set[str]:
+    """The names of the functions that take `out`, from the list beside the decorator."""
+    for node in _source("dl4all.ops.indexing.out_argument").body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "OUT_FUNCTIONS":
+            return set(ast.literal_eval(node.value).split())
+    raise SystemExit("dl4all/ops/indexing/out_argument.py has no OUT_FUNCTIONS")
 
 
 def functional(found: list[Function]) -> str:
@@ -215,6 +233,9 @@ class _Types:
         args = copy.deepcopy(node.args)
         if returns:
             _drop_inplace(args)
+        elif not method and name in out_functions():
+            args.kwonlyargs.append(ast.arg("out", ast.parse(OUT_TYPE, mode="eval").body))
+            args.kw_defaults.append(ast.Constant(None))
         every = [*args.posonlyargs, *args.args, args.vararg, *args.kwonlyargs, args.kwarg]
         for a in every:
             if a is not None:

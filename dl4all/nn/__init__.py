@@ -55,6 +55,19 @@ from dl4all.nn.embedding import Embedding as Embedding
 from dl4all.nn.embedding import EmbeddingBag as EmbeddingBag
 from dl4all.nn.flatten import Flatten as Flatten
 from dl4all.nn.flatten import Unflatten as Unflatten
+from dl4all.nn.lazy import LazyBatchNorm1d as LazyBatchNorm1d
+from dl4all.nn.lazy import LazyBatchNorm2d as LazyBatchNorm2d
+from dl4all.nn.lazy import LazyBatchNorm3d as LazyBatchNorm3d
+from dl4all.nn.lazy import LazyConv1d as LazyConv1d
+from dl4all.nn.lazy import LazyConv2d as LazyConv2d
+from dl4all.nn.lazy import LazyConv3d as LazyConv3d
+from dl4all.nn.lazy import LazyConvTranspose1d as LazyConvTranspose1d
+from dl4all.nn.lazy import LazyConvTranspose2d as LazyConvTranspose2d
+from dl4all.nn.lazy import LazyConvTranspose3d as LazyConvTranspose3d
+from dl4all.nn.lazy import LazyInstanceNorm1d as LazyInstanceNorm1d
+from dl4all.nn.lazy import LazyInstanceNorm2d as LazyInstanceNorm2d
+from dl4all.nn.lazy import LazyInstanceNorm3d as LazyInstanceNorm3d
+from dl4all.nn.lazy import LazyLinear as LazyLinear
 from dl4all.nn.linear import Bilinear as Bilinear
 from dl4all.nn.linear import Identity as Identity
 from dl4all.nn.linear import Linear as Linear
@@ -109,6 +122,7 @@ from dl4all.nn.padding import ZeroPad2d as ZeroPad2d
 from dl4all.nn.padding import ZeroPad3d as ZeroPad3d
 from dl4all.nn.parameter import Buffer as Buffer
 from dl4all.nn.parameter import Parameter as Parameter
+from dl4all.nn.parameter import UninitializedBuffer as UninitializedBuffer
 from dl4all.nn.parameter import UninitializedParameter as UninitializedParameter
 from dl4all.nn.pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d
 from dl4all.nn.pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
@@ -136,7 +150,9 @@ from dl4all.nn.rnn import LSTM as LSTM
 from dl4all.nn.rnn import RNN as RNN
 from dl4all.nn.rnn import GRUCell as GRUCell
 from dl4all.nn.rnn import LSTMCell as LSTMCell
+from dl4all.nn.rnn import RNNBase as RNNBase
 from dl4all.nn.rnn import RNNCell as RNNCell
+from dl4all.nn.rnn import RNNCellBase as RNNCellBase
 from dl4all.nn.summary import Summary as Summary
 from dl4all.nn.summary import summary as summary
 from dl4all.nn.transformer import Transformer as Transformer

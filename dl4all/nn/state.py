@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError, WeightsError
 from dl4all.nn.hooks import Hook, Hooks
-from dl4all.nn.parameter import Parameter, UninitializedParameter
+from dl4all.nn.parameter import Parameter, is_lazy
 from dl4all.ops.memory.transfer import upload
 from dl4all.scheduler.device import Device
 from dl4all.tensor.tensor import Tensor
@@ -127,7 +127,7 @@ def load(root: Any, weights: Weights, strict: bool, assign: bool) -> Incompatibl
     misshapen = [
         f"{key}: the network has {own[key][2].shape}, the weights {tuple(value.shape)}"
         for key, value in found.items()
-        if tuple(value.shape) != own[key][2].shape and not isinstance(own[key][2], UninitializedParameter)
+        if tuple(value.shape) != own[key][2].shape and not is_lazy(own[key][2])
     ]
     problems = [f"misshapen keys: {'; '.join(misshapen)}"] if misshapen else []
     if strict and incompatible.missing_keys:
@@ -179,8 +179,8 @@ def _numbers(name: str, value: object) -> npt.NDArray[Any]:
     return array
 
 
-def _copy(tensor: Tensor, array: npt.NDArray[Any]) -> None:
-    if isinstance(tensor, UninitializedParameter):
+def _copy(tensor: Any, array: npt.NDArray[Any]) -> None:
+    if is_lazy(tensor):
         tensor.materialize(array.shape)
     with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
         converted = array.astype(tensor.dtype, copy=False)

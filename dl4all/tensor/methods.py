@@ -47,7 +47,6 @@ class Methods(TensorBase):
     diff = ops.diff
     div = ops.div
     divide = ops.div
-    divide_ = ops.in_place(ops.div)
     bincount = ops.bincount
     histc = ops.histc
     trace = ops.trace
@@ -134,7 +133,6 @@ class Methods(TensorBase):
     multiply_ = ops.in_place(ops.mul)
     true_divide = ops.true_divide
     true_divide_ = ops.in_place(ops.true_divide)
-    div_ = ops.in_place(ops.true_divide)
     neg = ops.neg
     negative = ops.neg
     neg_ = ops.in_place(ops.neg)

@@ -113,9 +113,7 @@ def linspace(
     return _from_array(numbers, device, requires_grad)
 
 
-def _spaced(
-    name: str, start: float, end: float, steps: int, dtype: np.dtype[Any]
-) -> npt.NDArray[np.float64]:
+def _spaced(name: str, start: float, end: float, steps: int, dtype: np.dtype[Any]) -> npt.NDArray[np.float64]:
     """Numbers at equal distances; for a dtype of integers from and to the limits without their fractions.
 
     Raises:

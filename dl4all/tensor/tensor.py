@@ -15,6 +15,7 @@ from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.limits import host_memory
+from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, TensorBase, check_repeated
@@ -95,7 +96,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
     __iadd__ = Methods.add_
     __isub__ = Methods.sub_
     __imul__ = Methods.mul_
-    __itruediv__ = Methods.div_
+    __itruediv__ = InplaceMethods.div_
 
     def __rsub__(self, other: Scalar) -> Tensor:
         """A number minus each element.
@@ -281,21 +282,24 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
     def to(
         self,
-        *targets: DeviceLike | DTypeLike | TensorBase,
+        *targets: DeviceLike | DTypeLike | TensorBase | bool,
         device: DeviceLike | None = None,
         dtype: DTypeLike = None,
         non_blocking: bool = False,
         copy: bool = False,
+        memory_format: MemoryFormat = None,
     ) -> Tensor:
         """The tensor on another device, with another dtype, or both; the tensor itself if nothing changes.
 
         Args:
-            targets: a device, a dtype, both, or a tensor whose device and dtype are taken.
+            targets: a device, a dtype, both, or a tensor whose device and dtype are taken; then
+                `non_blocking` and `copy`.
             device, dtype: the same by name.
             non_blocking: return before the elements have come to another device. Whatever uses the result
                 waits for them, and gets the error if they cannot come. The tensor itself may be changed at
                 once. While a profile is active, copies are waited for.
             copy: return a new tensor even if nothing changes.
+            memory_format: is taken for PyTorch's sake, see :class:`dl4all.memory_format`.
 
         Example:
             >>> import dl4all as dl
@@ -305,7 +309,12 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         Raises:
             UnknownDeviceError, BackendMissingError, DTypeError
         """
-        named_device, named_dtype = device_and_dtype(targets, device, dtype)
+        check_memory_format("to", memory_format)
+        flags = [target for target in targets if isinstance(target, bool)]
+        if flags:
+            targets = targets[: -len(flags)]
+            non_blocking, copy = (*flags, copy)[:2]
+        named_device, named_dtype = device_and_dtype(targets, device, dtype)  # type: ignore[arg-type]
         target, target_dtype = named_device or self.device, named_dtype or self.dtype
         result = self
         if target_dtype != self.dtype:

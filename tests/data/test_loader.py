@@ -393,7 +393,7 @@ def test_an_image_folder(tmp_path: Any) -> None:
         (tmp_path / name).mkdir()
         for i in range(2):
             image.new("RGB", (5, 4), (colour, i, 0)).save(tmp_path / name / f"{i}.png")
-    data = dl.data.ImageFolder(tmp_path, transform=lambda picture: picture[0, 0])
+    data = dl.data.ImageFolder(tmp_path, transform=lambda picture: np.asarray(picture)[0, 0])
     assert data.classes == ["cat", "dog"]
     assert [(pixel.tolist(), label) for pixel, label in (data[i] for i in range(4))] == [
         ([10, 0, 0], 0), ([10, 1, 0], 0), ([200, 0, 0], 1), ([200, 1, 0], 1),

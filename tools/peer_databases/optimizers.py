@@ -48,7 +48,7 @@ class Sample:
 def samples(device: str, pattern: str = "") -> Iterator[Sample]:
     """Each sample of the database, judged."""
     for info in optim_db:
-        if pattern not in info.optim_cls.__name__:
+        if pattern not in str(info.name):
             continue
         for given in info.optim_inputs_func(device="cuda"):
             for implementation in _implementations(info):

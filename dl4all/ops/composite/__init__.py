@@ -31,6 +31,7 @@ from dl4all.ops.composite.differences import trapezoid as trapezoid
 from dl4all.ops.composite.differences import trapezoid as trapz
 from dl4all.ops.composite.division import div as div
 from dl4all.ops.composite.division import div as divide
+from dl4all.ops.composite.embedding_bags import embedding as embedding
 from dl4all.ops.composite.embedding_bags import embedding_bag as embedding_bag
 from dl4all.ops.composite.grid_sampler import affine_grid as affine_grid
 from dl4all.ops.composite.grid_sampler import grid_sample as grid_sample
@@ -150,6 +151,7 @@ __all__ = [
     "divide",
     "dsplit",
     "dstack",
+    "embedding",
     "embedding_bag",
     "equal",
     "fliplr",

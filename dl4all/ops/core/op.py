@@ -98,6 +98,7 @@ class Op(Generic[P]):
         self._result_rule: tuple[GradientRule, Callable[..., bool]] | None = None
         self._fold: Callable[..., Any] | None = None
         self._sample_axes = -1  # no tensor has as many
+        self.takes_out = False  # whether calls may name tensors for the result
         self.optional = self.parameters.optional  # operands that may be None
         self._defaults = self.parameters.defaults
         self._takes_numbers = elementwise and len(self.arrays) == 2  # in place of tensors
@@ -165,6 +166,10 @@ class Op(Generic[P]):
                 inplace, args = args[-1], args[:-1]  # type: ignore[assignment]
             if inplace:
                 return primitives.apply_in_place(self, *self.bind(args, kwargs))
+        if kwargs and self.takes_out and "out" in kwargs:
+            out = kwargs.pop("out")
+            if out is not None:
+                return primitives.write_results(self.name, self, args, kwargs, out)
         operands, arguments = self.bind(args, kwargs)
         if self._sample_axes >= 0 and _has_axes(operands[0], self._sample_axes):
             batch = primitives.reshape(operands[0], (1, *operands[0].shape))

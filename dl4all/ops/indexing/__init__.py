@@ -17,7 +17,6 @@ from dl4all.ops.indexing.concatenation import split as split
 from dl4all.ops.indexing.concatenation import stack as stack
 from dl4all.ops.indexing.concatenation import unbind as unbind
 from dl4all.ops.indexing.concatenation import vstack as vstack
-from dl4all.ops.indexing.embeddings import embedding as embedding
 from dl4all.ops.indexing.embeddings import one_hot as one_hot
 from dl4all.ops.indexing.gather_scatter import gather as gather
 from dl4all.ops.indexing.gather_scatter import index_add as index_add
@@ -50,7 +49,6 @@ __all__ = [
     "copy_",
     "diag",
     "diag_embed",
-    "embedding",
     "fill_",
     "flip",
     "gather",

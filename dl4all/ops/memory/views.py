@@ -14,6 +14,7 @@ from dl4all.ops.core import strides as layout
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import integer
+from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, contiguous_strides, host_int
 from dl4all.ops.elementwise.arithmetic import clone
@@ -24,15 +25,20 @@ T = TypeVar("T", bound=TensorBase)
 
 
 @export("Tensor")
-def contiguous(input: T) -> T:
+def contiguous(input: T, memory_format: MemoryFormat = None) -> T:
     """The tensor itself if its elements lie in row-major order, else a copy in which they do.
+
+    Args:
+        input: any shape and dtype.
+        memory_format: is taken for PyTorch's sake, see :class:`dl4all.memory_format`.
 
     Example:
         >>> import dl4all as dl
-        >>> x = dl.ones(2, 3).T
-        >>> x.is_contiguous(), x.contiguous().is_contiguous()
-        (False, True)
+        >>> dl.tensor([[1, 2], [3, 4]]).T.contiguous().stride()
+        (2, 1)
     """
+    if memory_format is not None:
+        check_memory_format("contiguous", memory_format)
     if input.is_contiguous():
         return input
     copied: T
