@@ -42,7 +42,7 @@ LAYERS = (
     ("dl4all.tensor",),
     ("dl4all.calibration", "dl4all.sparse"),
     ("dl4all.nn",),
-    ("dl4all.optim",),
+    ("dl4all.optim", "dl4all.distributions"),
     ("dl4all.models", "dl4all.data", "dl4all.io", "dl4all.memory"),
     # PyTorch's names for what lies above in this list:
     ("dl4all.accelerator", "dl4all.amp", "dl4all.compiler", "dl4all.distributed", "dl4all.fft", "dl4all.jit"),
