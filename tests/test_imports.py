@@ -50,7 +50,8 @@ LAYERS = (
     ("dl4all.special", "dl4all.version", "dl4all.xpu", "dl4all.backends", "dl4all.cuda"),
     ("dl4all.graph",),
     ("dl4all.multi_device", "dl4all.func"),
-    ("dl4all.training",),
+    ("dl4all.training", "dl4all.hub"),
+    ("dl4all.utils",),
     ("dl4all",),  # what people import
     ("dl4all.torch",),  # what they import beside PyTorch
     ("dl4all.cli",),
