@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[1]
 # and the longest that fits counts.
 LAYERS = (
     ("dl4all.errors",),
+    ("dl4all.torch_names",),
+    ("dl4all.missing_names",),
     ("dl4all.config",),
     ("dl4all.shaders",),
     ("dl4all.runtime",),

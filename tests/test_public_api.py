@@ -109,6 +109,8 @@ def public() -> Iterator[tuple[str, Any]]:
             yield f"{space}.{name}", getattr(module, name)
     for name in sorted(set(dir(dl.Tensor)) - set(dir(object))):
         thing = inspect.getattr_static(dl.Tensor, name)
+        if not hasattr(dl.Tensor, name):  # it is there to say why not
+            continue
         if not name.startswith("_") or (name.startswith("__") and callable(thing)):
             yield f"dl4all.Tensor.{name}", thing
 

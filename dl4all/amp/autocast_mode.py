@@ -69,3 +69,8 @@ def is_autocast_available(device_type: str) -> bool:
         False
     """
     return False
+
+
+def is_autocast_enabled(device_type: str | None = None) -> bool:
+    """False: dl4all does not compute in mixed precision yet."""
+    return False

@@ -40,10 +40,20 @@ OPERATORS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
 """NumPy's ufuncs of two operands: the operator, and the method of an operand on the right."""
 
 
+DESCRIPTIONS: dict[Callable[..., Any], Callable[[TensorBase], Any]] = {
+    np.shape: lambda tensor: tuple(tensor.shape),
+    np.ndim: lambda tensor: len(tensor.shape),
+    np.size: lambda tensor: tensor.numel(),
+}
+"""Functions that read no elements, which may not be there yet."""
+
+
 def array_function(
     tensor: TensorBase, function: Callable[..., Any], types: Any, args: Any, kwargs: dict[str, Any]
 ) -> Any:
     """``__array_function__``: what NumPy's function returns for the elements on the host."""
+    if function in DESCRIPTIONS and len(args) == 1 and not kwargs:
+        return DESCRIPTIONS[function](args[0])
     return function(*_on_host(args), **_on_host(kwargs))
 
 
@@ -72,7 +82,8 @@ def array_ufunc(tensor: TensorBase, ufunc: np.ufunc, method: str, *inputs: Any, 
             return upload(type(tensor).result_class, result, tensor.device, copy=False)
     elif method == "__call__" and ufunc.__name__ in OPERATORS and not options:
         apply, reflected = OPERATORS[ufunc.__name__]
-        left, right = inputs
+        # Comparisons come with a NumPy number as an array without axes.
+        left, right = (one[()] if isinstance(one, np.ndarray) and not one.ndim else one for one in inputs)
         if isinstance(left, TensorBase):
             return apply(left, right)
         result = getattr(right, reflected)(left)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from dl4all import autograd, ops
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from dl4all.missing_names import add_missing
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.limits import host_memory
@@ -711,6 +712,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
 
 Tensor.result_class = Tensor
+add_missing(Tensor, "torch.Tensor")
 
 
 def _new(
