@@ -200,7 +200,7 @@ CASES = (
         pictures=500,
     ),
     _tutorial("variational_autoencoder", "03-advanced/variational_autoencoder/main.py", steps=60),
-    Case("pytorch-cifar: SimpleDLA", CIFAR, "main.py", ("--lr=0.01",), steps=3, pictures=384),
+    Case("pytorch-cifar: SimpleDLA", CIFAR, "main.py", ("--lr=0.01",), steps=2, pictures=384),
     Case("two_layer_net_tensor", SMALL, "tensor/two_layer_net_tensor.py"),
     Case("two_layer_net_autograd", SMALL, "autograd/two_layer_net_autograd.py", steps=500),
     Case("two_layer_net_custom_function", SMALL, "autograd/two_layer_net_custom_function.py", steps=500),
