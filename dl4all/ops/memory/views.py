@@ -5,18 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import EllipsisType
-from typing import TypeAlias, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides as layout
 from dl4all.ops.core import tape
+from dl4all.ops.core.default_dtype import MissingDType, checked_dtype
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import integer
 from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
-from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, contiguous_strides, host_int
+from dl4all.ops.core.tensor_base import (
+    Array,
+    Dims,
+    DTypeLike,
+    Shape,
+    TensorBase,
+    contiguous_strides,
+    host_int,
+)
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.memory.copy import COPY, MOVABLE_DTYPES, copy_into, fill_with, fresh_copy, new_like
 from dl4all.scheduler import capture
@@ -98,13 +107,28 @@ def reshape_as(input: T, other: TensorBase) -> T:
 def view(input: T, *size: int | Shape) -> T: ...
 @overload
 def view(input: T, *, size: Shape) -> T: ...
+@overload
+def view(input: T, dtype: DTypeLike) -> T: ...
 @export("Tensor")
-def view(input: T, *args: int | Shape, **named: Shape) -> T:
+def view(input: T, *args: Any, **named: Any) -> T:
     """:func:`reshape`, never with a copy: the result shares the memory of `input`.
+
+    With a dtype in place of sizes the same bits are read as elements of that dtype, without a gradient; the
+    last axis shrinks or grows by the ratio of their sizes.
 
     Raises:
         ShapeError: the numbers of elements differ, or the strides do not allow it.
+        DTypeError: tensors cannot have the dtype.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tensor([1.0, -2.0]).view(dl.int32).tolist()
+        [1065353216, -1073741824]
     """
+    if len(args) == 1 and isinstance(args[0], (np.dtype, type, str, MissingDType)):
+        return _view_as_dtype(input, args[0])
+    if "dtype" in named:
+        return _view_as_dtype(input, named["dtype"])
     old_shape = input.shape
     new_shape = layout.complete_shape(layout.named_sizes("view", args, named, "size"), old_shape, "view")
     strides = layout.view_strides(old_shape, input.strides, new_shape)
@@ -115,6 +139,34 @@ def view(input: T, *args: int | Shape, **named: Shape) -> T:
         )
     result: T = input.strided_view(new_shape, strides, input.offset)
     tape.add_node("view", [input], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
+    return result
+
+
+def _view_as_dtype(input: T, dtype: Any) -> T:
+    """The bits of a tensor as elements of another dtype.
+
+    Raises:
+        DTypeError: tensors cannot have it.
+        ShapeError: the last axis does not hold a whole number of its elements side by side.
+    """
+    wanted = checked_dtype("view", dtype)
+    old, new = input.dtype.itemsize, wanted.itemsize
+    shape, strides, offset = list(input.shape), list(input.strides), input.offset
+    if old != new:
+        fits = bool(shape) and strides[-1] == 1
+        if fits and new > old:
+            ratio = new // old
+            fits = not any(number % ratio for number in (shape[-1], offset, *strides[:-1]))
+        if not fits:
+            raise ShapeError(
+                f"[view] a tensor of shape {input.shape}, strides {input.strides} and {input.dtype} has no "
+                f"view as {wanted}; use .contiguous(), with a last axis of whole elements"
+            )
+        shape[-1] = shape[-1] * old // new
+        strides = [*(stride * old // new for stride in strides[:-1]), 1]
+        offset = offset * old // new
+    result: T = input.as_strided(tuple(shape), tuple(strides), offset)
+    result.dtype = wanted
     return result
 
 
