@@ -212,7 +212,7 @@ def test_classes_of_tensors(device: str) -> None:
     assert isinstance(x, dl.FloatTensor)
     assert not isinstance(x, dl.LongTensor)
     assert not isinstance(x, dl.cuda.FloatTensor)
-    assert x.type(dl.DoubleTensor).dtype == dl.float64  # type: ignore[call-overload]
+    assert x.type(dl.DoubleTensor).dtype == dl.float64
     with pytest.raises(BackendMissingError):
         dl.cuda.FloatTensor(2)
 
