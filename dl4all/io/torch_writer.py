@@ -28,6 +28,8 @@ __all__ = ["STORAGES", "Pickled", "write_torch"]
 
 ALIGNMENT = 64  # of storages in the archive, as torch.save has it: they can then be mapped
 
+LARGE = 1 << 31  # bytes of an entry that need the longer header
+
 STORAGES = {
     "float64": "DoubleStorage",
     "float32": "FloatStorage",
@@ -64,7 +66,7 @@ def _write(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> 
     """Write an entry whose content begins at a multiple of 64 bytes."""
     info = zipfile.ZipInfo(f"archive/{name}", (1980, 1, 1, 0, 0, 0))  # the same bytes at any time
     info.file_size = len(content)
-    large = len(content) >= 1 << 31
+    large = len(content) >= LARGE
     start = archive.fp.tell() if archive.fp is not None else 0
     header = 30 + len(info.filename) + 4 + (20 if large else 0)
     padding = -(start + header) % ALIGNMENT

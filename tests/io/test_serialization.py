@@ -16,6 +16,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, FileFormatError
+from dl4all.io import torch_writer
 
 torch = pytest.importorskip("torch", reason="files are read and written by PyTorch too")
 
@@ -147,6 +148,17 @@ def test_file_objects_and_safetensors(tmp_path: Path) -> None:
     dl.save(value, tmp_path / "c.safetensors")
     assert_same(dict(sorted(dl.load(tmp_path / "c.safetensors").items())), value)
     assert sorted(dl.io.load_weights(tmp_path / "c.safetensors")) == ["x", "y"]
+
+
+def test_large_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the header of entries of 2 GiB and more, which small ones may have as well."""
+    monkeypatch.setattr(torch_writer, "LARGE", 20)
+    value = {"x": dl.tensor(random((3, 5))), "y": dl.arange(2)}
+    dl.save(value, tmp_path / "a.pth")
+    assert_same(torch.load(tmp_path / "a.pth", weights_only=True, mmap=True), value)
+    assert_same(dl.load(tmp_path / "a.pth"), value)
+    with pytest.raises(FileNotFoundError, match=r"folder of this file does not exist: .*none/a\.pth"):
+        dl.save(value, tmp_path / "none" / "a.pth")
 
 
 def test_map_location(tmp_path: Path) -> None:
