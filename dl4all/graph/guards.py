@@ -484,6 +484,7 @@ def _groups(optimizer: Optimizer) -> list[tuple[Any, ...]]:
             len(group["params"]),
             [(name, type(option)) for name, option in group.items()],
             optimizer._plan_key(group),
+            optimizer._has_step_hooks(),
         )
         for group in optimizer.param_groups
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dl4all.ops.elementwise import joined as joined
 from dl4all.optim import foreign as foreign
 from dl4all.optim import gradient_scale as gradient_scale
-from dl4all.optim import lr_scheduler
+from dl4all.optim import lr_scheduler, swa_utils
 from dl4all.optim.adadelta import Adadelta
 from dl4all.optim.adafactor import Adafactor
 from dl4all.optim.adagrad import Adagrad
@@ -44,4 +44,5 @@ __all__ = [
     "Rprop",
     "SparseAdam",
     "lr_scheduler",
+    "swa_utils",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,35 @@ from dl4all.tensor.arguments import checked_state
 from dl4all.tensor.tensor import Tensor
 
 EMA_KERNELS = Kernels("ema", 0)
+
+
+def move_averages(pairs: Sequence[tuple[Tensor, Tensor]], weight: float, plans: MultiTensor) -> None:
+    """Move averages towards parameters, in few launches.
+
+    Args:
+        pairs: a parameter and its average, of the same shape, dtype and device.
+        weight: of the parameters in the new averages.
+        plans: the caller's.
+    """
+    jobs_by_device: dict[Device, list[tuple[Tensor, Tensor]]] = {}
+    for p, mean in pairs:
+        if 0 in p.shape:
+            continue
+        cause = None if p.device.is_host else no_kernel_of(p, mean)
+        if cause is not None:
+            with fallback.on_host("EMA", p.device, cause):
+                _move_on_host(mean, p, weight)
+        else:
+            jobs_by_device.setdefault(p.device, []).append((p, mean))
+    for device, jobs in jobs_by_device.items():
+        if device.is_host:
+            update_jobs("EMA", "ema", _move_average, jobs, (weight,))
+            continue
+        refused = EMA_KERNELS.launch(device, jobs, (weight,), plans, device)
+        for number, error in refused.items():
+            (p, mean), cause = jobs[number], fallback.refused(device, error, "float32")
+            with fallback.on_host("EMA", device, cause):
+                _move_on_host(mean, p, weight)
 
 
 class EMA:
@@ -64,28 +93,10 @@ class EMA:
 
     def update(self) -> None:
         """Move the average towards the current parameters."""
-        weight = 1.0 - self.decay
-        jobs_by_device: dict[Device, list[tuple[Tensor, Tensor]]] = {}
         for number, (p, mean) in enumerate(zip(self.params, self.shadow, strict=True)):
             if mean.device is not p.device:  # the network was moved
-                self.shadow[number] = mean = mean.to(p.device)
-            if 0 in p.shape:
-                continue
-            cause = None if p.device.is_host else no_kernel_of(p, mean)
-            if cause is not None:
-                with fallback.on_host("EMA", p.device, cause):
-                    _move_on_host(mean, p, weight)
-            else:
-                jobs_by_device.setdefault(p.device, []).append((p, mean))
-        for device, jobs in jobs_by_device.items():
-            if device.is_host:
-                update_jobs("EMA", "ema", _move_average, jobs, (weight,))
-                continue
-            refused = EMA_KERNELS.launch(device, jobs, (weight,), self._plans, device)
-            for number, error in refused.items():
-                (p, mean), cause = jobs[number], fallback.refused(device, error, "float32")
-                with fallback.on_host("EMA", device, cause):
-                    _move_on_host(mean, p, weight)
+                self.shadow[number] = mean.to(p.device)
+        move_averages(list(zip(self.params, self.shadow, strict=True)), 1.0 - self.decay, self._plans)
         self._count()
         if capture.active is not None:
             capture.active.vary("EMA", (), self._count)

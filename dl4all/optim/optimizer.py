@@ -13,7 +13,7 @@ from dl4all.errors import ArgumentError
 from dl4all.ops.core.limits import real
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import fill_with
-from dl4all.optim.hooks import KINDS, Hooks, RemovableHandle, add_hook, hooked_step
+from dl4all.optim.hooks import EVERY_STEP, KINDS, Hooks, RemovableHandle, add_hook, hooked_step
 from dl4all.optim.hooks import register_optimizer_step_post_hook as register_optimizer_step_post_hook
 from dl4all.optim.hooks import register_optimizer_step_pre_hook as register_optimizer_step_pre_hook
 from dl4all.optim.options import check_implementation
@@ -196,6 +196,11 @@ class Optimizer:
             for number, group in enumerate(self.param_groups):
                 self._step(group, number)
         return loss
+
+    def _has_step_hooks(self) -> bool:
+        return any(kind in EVERY_STEP and hooks for kind, hooks in self._hooks.items()) or any(
+            EVERY_STEP.values()
+        )
 
     def _begin_hooked_step(self) -> None:
         if capture.active is not None:
