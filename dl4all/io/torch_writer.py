@@ -10,7 +10,7 @@ import json
 import struct
 import sys
 import zipfile
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from pickle import encode_long
 from typing import Any, BinaryIO
@@ -218,6 +218,11 @@ class Pickled:
         self._out += b"u"
         self._remember(value)
 
+    def _counter(self, value: Counter[Any], place: str) -> None:
+        self._global("collections Counter")  # of a MultiStepLR's milestones
+        self._dict(dict(value), place)
+        self._out += b"\x85R"
+
     def _entries(self, value: dict[Any, Any], place: str) -> Iterable[tuple[Any, str]]:
         for key, item in value.items():
             if type(key) not in (str, int, float, bool, type(None)):
@@ -283,6 +288,7 @@ WRITERS: dict[type, Callable[[Pickled, Any, str], None]] = {
     dict: Pickled._dict,
     OrderedDict: Pickled._dict,
     State: Pickled._dict,
+    Counter: Pickled._counter,
 }
 """By exact type: a subclass has a name that a file would have to import."""
 

@@ -7,7 +7,7 @@ import logging
 import subprocess
 import sys
 import zipfile
-from collections import OrderedDict, namedtuple
+from collections import Counter, OrderedDict, namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ def everything(device: str) -> dict[Any, Any]:
         "dtype": np.dtype("float16"),
         "number": np.float32(2.5),
         "set": {1, "a"},
+        "counter": Counter({3: 2, 5: 1}),
         3: {None: 1.5, True: "x"},
     }
 
