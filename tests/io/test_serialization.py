@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.errors import ArgumentError, DTypeError, FileFormatError
+from dl4all.errors import ArgumentError, DTypeError, FileFormatError, WeightsError
 from dl4all.io import torch_writer
 
 torch = pytest.importorskip("torch", reason="files are read and written by PyTorch too")
@@ -132,6 +132,13 @@ def test_a_run_is_saved_and_goes_on(tmp_path: Path) -> None:
         part.load_state_dict(state)
     train(*resumed)
     assert_same(dict(resumed[0].state_dict()), dict(parts[0].state_dict()))
+
+
+def test_a_checkpoint_in_place_of_a_state_dict_is_seen() -> None:
+    model = dl.nn.Linear(3, 2)
+    state = {"model": model.state_dict(), "optimizer": {}}
+    with pytest.raises(WeightsError, match=r"unexpected keys: model, optimizer; 'model' holds a state dict"):
+        model.load_state_dict(state)
 
 
 def test_file_objects_and_safetensors(tmp_path: Path) -> None:
