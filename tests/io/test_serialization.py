@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import subprocess
-import sys
 import zipfile
 from collections import Counter, OrderedDict, namedtuple
 from pathlib import Path
@@ -267,17 +265,6 @@ def test_other_refusals(tmp_path: Path) -> None:
     file.seek(0)
     with pytest.raises(FileFormatError, match="a tensor of uint16"):
         dl.load(file)
-
-
-def test_neither_needs_pytorch(tmp_path: Path) -> None:
-    dl.save({"x": dl.arange(3)}, tmp_path / "a.pth")
-    code = (
-        "import sys, dl4all as dl; dl.save(dl.load(sys.argv[1]), sys.argv[1]); print('torch' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "a.pth"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "False"
 
 
 # save_weights and load_weights
