@@ -584,25 +584,3 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
 
 Tensor.result_class = Tensor
 add_missing(Tensor, "torch.Tensor")
-
-
-def _new(
-    tensor: Tensor,
-    name: str,
-    size: tuple[int | Shape, ...],
-    dtype: DTypeLike,
-    device: DeviceLike | None,
-    value: Scalar | None = None,
-) -> Tensor:
-    """A tensor for the methods ``new_*``: filled with a value, or with undefined contents."""
-    shape = checked_shape(name, size)
-    result_dtype = tensor.dtype if dtype is None else checked_dtype(dtype)
-    target = tensor.device if device is None else open_device(device)
-    result: Tensor
-    if target is tensor.device:
-        result = new_like(tensor, shape, result_dtype)
-    else:
-        result = empty_tensor(type(tensor).result_class, shape, result_dtype, target)
-    if value is not None:
-        fill_with(result, value, name)
-    return result

@@ -180,7 +180,7 @@ def hstack(tensors: Sequence[T]) -> T:
     return cat(rows, 0 if len(rows[0].shape) == 1 else 1)
 
 
-@export("dl")
+@export("dl", aliases=("row_stack",))
 def vstack(tensors: Sequence[T]) -> T:
     """:func:`cat` along the first axis; a 1-d tensor counts as a row."""
     return cat([prepend_axes(tensor, 2) for tensor in _checked_list("vstack", tensors)], 0)
