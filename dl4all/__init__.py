@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from dl4all import (
@@ -24,6 +26,7 @@ from dl4all import (
     errors,
     fft,
     func,
+    hub,
     io,
     jit,
     linalg,
@@ -32,17 +35,20 @@ from dl4all import (
     mps,
     multiprocessing,
     nn,
+    onnx,
     optim,
     random,
     sparse,
     special,
     training,
+    utils,
     version,
     xpu,
 )
+from dl4all import missing_names as _missing_names
 from dl4all import process_settings as _process_settings
 from dl4all._functions import *
-from dl4all.amp import autocast
+from dl4all.amp import autocast, is_autocast_enabled
 from dl4all.autograd import (
     enable_grad,
     grad,
@@ -62,6 +68,13 @@ from dl4all.multi_device.inference_queue import InferenceQueue
 from dl4all.multi_device.pipeline import Pipeline, pipeline
 from dl4all.multi_device.placement import place
 from dl4all.ops.core.default_dtype import BFLOAT16
+from dl4all.ops.core.memory_format import (
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    memory_format,
+    preserve_format,
+)
 from dl4all.ops.core.tensor_base import Size
 from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision, set_float32_matmul_precision
 from dl4all.ops.random.generator import Generator
@@ -70,7 +83,7 @@ from dl4all.runtime.op_regions import debug_region
 from dl4all.runtime.registry import devices
 from dl4all.scheduler import fallback
 from dl4all.scheduler.check_mode import debug
-from dl4all.scheduler.current import set_default_device, synchronize
+from dl4all.scheduler.current import get_default_device, set_default_device, synchronize
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.device import Device as device
 from dl4all.scheduler.event import Event
@@ -80,15 +93,19 @@ from dl4all.scheduler.stream import Stream
 from dl4all.sparse import spmm
 from dl4all.tensor import creation as _creation
 from dl4all.tensor import dtypes as _dtypes
+from dl4all.tensor import layouts as _layouts
 from dl4all.tensor import legacy as _legacy
 from dl4all.tensor import random as _random
 from dl4all.tensor import ranges as _ranges
+from dl4all.tensor import signal_windows as _signal_windows
 from dl4all.tensor.creation import *
 from dl4all.tensor.dtypes import *
+from dl4all.tensor.layouts import *
 from dl4all.tensor.legacy import *
 from dl4all.tensor.print_options import set_printoptions
 from dl4all.tensor.random import *
 from dl4all.tensor.ranges import *
+from dl4all.tensor.signal_windows import *
 from dl4all.tensor.sparse import sparse_coo_tensor
 from dl4all.tensor.tensor import Tensor
 from dl4all.training import Trainer
@@ -102,6 +119,13 @@ __all__ = [
     "accelerator",
     "amp",
     "autocast",
+    "e",
+    "inf",
+    "is_autocast_enabled",
+    "nan",
+    "newaxis",
+    "pi",
+    "row_stack",
     "backends",
     "compiler",
     "cuda",
@@ -138,6 +162,11 @@ __all__ = [
     "autograd",
     "bool_",
     "calibrate",
+    "channels_last",
+    "channels_last_3d",
+    "contiguous_format",
+    "memory_format",
+    "preserve_format",
     "compile",
     "data",
     "debug",
@@ -149,10 +178,13 @@ __all__ = [
     "errors",
     "fallback",
     "func",
+    "hub",
+    "utils",
     "float16",
     "float32",
     "float64",
     "grad",
+    "get_default_device",
     "get_float32_matmul_precision",
     "inference_mode",
     "int16",
@@ -166,6 +198,7 @@ __all__ = [
     "models",
     "nn",
     "no_grad",
+    "onnx",
     "optim",
     "parallel",
     "pin",
@@ -187,9 +220,11 @@ __all__ = [
     *_dtypes.__all__,
     *_functions.__all__,
     *_process_settings.__all__,
+    *_layouts.__all__,
     *_legacy.__all__,
     *_random.__all__,
     *_ranges.__all__,
+    *_signal_windows.__all__,
 ]
 
 double, half, long, short = float64, float16, int64, int16
@@ -199,8 +234,35 @@ dtype = np.dtype
 bfloat16 = BFLOAT16
 complex64, complex128 = np.dtype("complex64"), np.dtype("complex128")
 cfloat, cdouble = complex64, complex128
+e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
+row_stack = _functions.vstack
 uint16, uint32, uint64 = np.dtype("uint16"), np.dtype("uint32"), np.dtype("uint64")
 
 # PyTorch's names that Python has too: not in __all__, so that ``from dl4all import *`` hides nothing, and
 # last, because from here on they hide Python's in this file.
 float, int, bool = float32, int32, bool_
+
+# A name of PyTorch's that is not there answers. Not in a def, which would have type checkers take every name.
+for _space, _module in {
+    "torch": __import__("dl4all"),
+    "torch.accelerator": accelerator,
+    "torch.amp": amp,
+    "torch.autograd": autograd,
+    "torch.backends": backends,
+    "torch.compiler": compiler,
+    "torch.cuda": cuda,
+    "torch.distributed": distributed,
+    "torch.fft": fft,
+    "torch.jit": jit,
+    "torch.linalg": linalg,
+    "torch.multiprocessing": multiprocessing,
+    "torch.nn": nn,
+    "torch.nn.functional": nn.functional,
+    "torch.nn.init": nn.init,
+    "torch.nn.utils": nn.utils,
+    "torch.optim": optim,
+    "torch.optim.lr_scheduler": optim.lr_scheduler,
+    "torch.random": random,
+    "torch.special": special,
+}.items():
+    vars(_module)["__getattr__"] = _missing_names.answering(_space)

@@ -38,6 +38,8 @@ RENAMED = {
 DEFAULT_DTYPE = "a dtype of None stands for dl.get_default_dtype()"
 
 CHANGED = {
+    "dl4all.data.DataLoader": "parameters in PyTorch's order; seed=None draws from the default generator",
+    "dl4all.data.random_split": "lengths, as in PyTorch, for what was fractions",
     "dl4all.Device": "opens a device by its name; of_backend makes one",
     "dl4all.Tensor": "takes what torch.Tensor takes as well",
     "dl4all.Tensor.result_class": "the same class",
@@ -60,7 +62,13 @@ CHANGED = {
     ),
     "dl4all.full": "its first parameter has PyTorch's name, size",
     "dl4all.randint": "low may be left out; a dtype of None is int64",
-    "dl4all.data.DataLoader": "seed=None, the default, draws each epoch's order from the default generator",
+    **dict.fromkeys(
+        (
+            f"dl4all.nn.{name}"
+            for name in ["BCELoss", "BCEWithLogitsLoss", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CosineEmbeddingLoss", "CrossEntropyLoss", "Embedding", "EmbeddingBag", "GroupNorm", "HingeEmbeddingLoss", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "KLDivLoss", "L1Loss", "LogSoftmax", "MSELoss", "MarginRankingLoss", "ModuleList", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "MultiheadAttention", "NLLLoss", "Parameter", "ParameterList", "PoissonNLLLoss", "Sequential", "SmoothL1Loss", "SoftMarginLoss", "Softmax", "Softmin", "TripletMarginLoss"]
+        ),
+        "has PyTorch's parameters in PyTorch's order, with its defaults",
+    ),
     "dl4all.nn.functional.elu": "takes inplace after alpha, as in PyTorch; the scales go by name",
     "dl4all.ops.elu": "the same function",
     "dl4all.ops.div": "is dl.div now; the op itself is ops.true_divide, as NumPy calls it",
@@ -101,6 +109,8 @@ def public() -> Iterator[tuple[str, Any]]:
             yield f"{space}.{name}", getattr(module, name)
     for name in sorted(set(dir(dl.Tensor)) - set(dir(object))):
         thing = inspect.getattr_static(dl.Tensor, name)
+        if not hasattr(dl.Tensor, name):  # it is there to say why not
+            continue
         if not name.startswith("_") or (name.startswith("__") and callable(thing)):
             yield f"dl4all.Tensor.{name}", thing
 

@@ -29,6 +29,9 @@ NOTE = (
 TENSOR_TYPES = {"Array", "T", "TensorBase"}
 """Annotations that stand for a tensor of the user's."""
 
+OUT_TYPE = "Tensor | Sequence[Tensor] | None"
+"""What may be `out`: a tensor for a result, several for as many."""
+
 BUILTIN = {"int", "float", "bool", "str", "tuple", "list", "dict", "None", "object", "slice", "type"}
 
 
@@ -122,9 +125,31 @@ def _all(names: Iterator[str]) -> str:
 def top_level(found: list[Function]) -> str:
     """The functions of ``dl``."""
     names = [(f.name, name) for f in found for name in f.names_in("dl")]
-    lines = ['"""Functions of tensors at the top level, as ``dl.NAME``."""\n', NOTE]
-    lines += [f"from dl4all.ops import {name} as {name}" for _, name in names]
+    lines = [
+        '"""Functions of tensors at the top level, as ``dl.NAME``."""\n',
+        NOTE,
+        "from dl4all import ops",
+        "from dl4all.ops.indexing.out_argument import with_out",
+    ]
+    writing = out_functions()
+    lines += [f"from dl4all.ops import {name} as {name}" for _, name in names if name not in writing]
+    lines += [f"{name} = with_out(ops.{name})" for _, name in names if name in writing]
     return "\n".join([*lines, "", _all(name for _, name in names)])
+
+
+def top_level_stub(found: list[Function]) -> str:
+    """Types of the functions of ``dl``: those of ``dl4all.ops``, which know `out`."""
+    names = [name for f in found for name in f.names_in("dl")]
+    lines = [f"from dl4all.ops import {name} as {name}" for name in names]
+    return "\n".join([NOTE, *lines, "", _all(iter(names))])
+
+
+def out_functions() -> set[str]:
+    """The names of the functions that take `out`, from the list beside the decorator."""
+    for node in _source("dl4all.ops.indexing.out_argument").body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "OUT_FUNCTIONS":
+            return set(ast.literal_eval(node.value).split())
+    raise SystemExit("dl4all/ops/indexing/out_argument.py has no OUT_FUNCTIONS")
 
 
 def functional(found: list[Function]) -> str:
@@ -223,6 +248,10 @@ class _Types:
                 if f.takes_numbers and ast.unparse(a.annotation) == "Array":
                     text += " | float"
                 a.annotation = ast.parse(text, mode="eval").body
+        if not method and not returns and name in out_functions():
+            self._imports["Sequence"] = "from collections.abc import Sequence"
+            args.kwonlyargs.append(ast.arg("out", ast.parse(OUT_TYPE, mode="eval").body))
+            args.kw_defaults.append(ast.Constant(None))
         if method:
             (args.posonlyargs or args.args)[0].arg = "self"
             (args.posonlyargs or args.args)[0].annotation = None
@@ -312,6 +341,7 @@ def pages() -> dict[Path, str]:
     written |= {
         OPS / "__init__.pyi": ops_stub(found),
         ROOT / "_functions.py": top_level(found),
+        ROOT / "_functions.pyi": top_level_stub(found),
         ROOT / "nn" / "functional.py": functional(found),
         ROOT / "nn" / "functional.pyi": functional_stub(found),
         ROOT / "tensor" / "methods.py": methods(found),

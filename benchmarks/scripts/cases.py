@@ -32,8 +32,6 @@ class Case(NamedTuple):
     """Writes the data into the working directory."""
     folder: str | None = None
     """The working directory, in the repository; None: the script's."""
-    before: str | None = None
-    """A script that is run first, such as one that makes the data."""
     pictures: int = 512
     """How many pictures the data sets of torchvision's names have."""
 
@@ -49,51 +47,160 @@ def _tutorial(name: str, script: str, *arguments: str, **options: object) -> Cas
 CASES = (
     _example("mnist", "mnist/main.py", "--epochs=2", "--log-interval=1", "--save-model"),
     _example("mnist_rnn", "mnist_rnn/main.py", "--epochs=3", "--save-model"),
-    _example("mnist_forward_forward", "mnist_forward_forward/main.py", "--epochs=15", "--train_size=256",
-             "--test_size=64", "--save_model"),
+    _example(
+        "mnist_forward_forward",
+        "mnist_forward_forward/main.py",
+        "--epochs=15",
+        "--train_size=256",
+        "--test_size=64",
+        "--save_model",
+    ),
     _example("vae", "vae/main.py", "--epochs=5", files=data_files.result_folder),
-    _example("dcgan", "dcgan/main.py", "--dataset=fake", "--imageSize=64", "--batchSize=16", "--ngf=16", "--ndf=16",
-             "--niter=2", "--manualSeed=3", "--workers=0", pictures=64),
+    _example(
+        "dcgan",
+        "dcgan/main.py",
+        "--dataset=fake",
+        "--imageSize=64",
+        "--batchSize=16",
+        "--ngf=16",
+        "--ndf=16",
+        "--niter=2",
+        "--manualSeed=3",
+        "--workers=0",
+        pictures=64,
+    ),
     _example("regression", "regression/main.py", steps=400),
     _example("reinforce", "reinforcement_learning/reinforce.py", steps=40),
     _example("actor_critic", "reinforcement_learning/actor_critic.py", steps=40),
-    _example("super_resolution", "super_resolution/main.py", "--upscale_factor=3", "--batchSize=4", "--nEpochs=2",
-             "--threads=2", "--lr=0.001", files=data_files.photographs),
-    _example("time_sequence_prediction", "time_sequence_prediction/train.py", "--steps=1", steps=8,
-             before="time_sequence_prediction/generate_sine_wave.py"),
-    _example("word_language_model: LSTM", "word_language_model/main.py", "--model=LSTM", "--dropout=0", "--nhid=64",
-             "--emsize=64", "--epochs=6", "--log-interval=2", steps=40, files=data_files.word_corpus),
-    _example("word_language_model: Transformer", "word_language_model/main.py", "--model=Transformer", "--lr=1",
-             "--dropout=0", "--nhid=64", "--emsize=64", "--epochs=6", "--log-interval=2", steps=40, files=data_files.word_corpus),
+    _example(
+        "super_resolution",
+        "super_resolution/main.py",
+        "--upscale_factor=3",
+        "--batchSize=4",
+        "--nEpochs=2",
+        "--threads=2",
+        "--lr=0.001",
+        files=data_files.photographs,
+    ),
+    _example(
+        "word_language_model: LSTM",
+        "word_language_model/main.py",
+        "--model=LSTM",
+        "--dropout=0",
+        "--nhid=64",
+        "--emsize=64",
+        "--epochs=6",
+        "--log-interval=2",
+        steps=40,
+        files=data_files.word_corpus,
+    ),
+    _example(
+        "word_language_model: Transformer",
+        "word_language_model/main.py",
+        "--model=Transformer",
+        "--lr=1",
+        "--dropout=0",
+        "--nhid=64",
+        "--emsize=64",
+        "--epochs=6",
+        "--log-interval=2",
+        steps=40,
+        files=data_files.word_corpus,
+    ),
     _example("gcn", "gcn/main.py", "--epochs=30", files=data_files.citations),
-    _example("gat", "gat/main.py", "--epochs=8", "--hidden-dim=16", "--num-heads=4", files=data_files.citations),
-    Case("nanoGPT", NANOGPT, "train.py",
-         ("config/train_shakespeare_char.py", "--device=cpu", "--compile=False", "--eval_iters=2", "--log_interval=1",
-          "--block_size=32", "--batch_size=8", "--n_layer=2", "--n_head=2", "--n_embd=64", "--max_iters=30",
-          "--eval_interval=10", "--lr_decay_iters=30", "--dropout=0.0"), files=data_files.characters),
-    Case("minGPT: adder", MINGPT, "projects/adder/adder.py",
-         ("--trainer.max_iters=40", "--trainer.num_workers=0", "--model.model_type=gpt-nano"), folder="."),
-    Case("minGPT: chargpt", MINGPT, "projects/chargpt/chargpt.py",
-         ("--trainer.max_iters=30", "--model.model_type=gpt-nano", "--trainer.batch_size=16",
-          "--data.block_size=32"), folder=".", files=data_files.text_file),
-    *(Case(f"makemore: {kind}", MAKEMORE, "makemore.py",
-           (f"--type={kind}", "--max-steps=40", "--num-workers=0", "--n-layer=2", "--n-embd=32", "--n-embd2=32"),
-           files=data_files.names)
-      for kind in ("transformer", "bigram", "mlp", "rnn", "gru", "bow")),
-    Case("UNet", UNET, "train.py", ("--epochs=1", "--batch-size=2", "--scale=0.5", "--validation=20",
-                                    "--learning-rate=1e-5"), files=data_files.masked_photographs),
+    _example(
+        "gat", "gat/main.py", "--epochs=8", "--hidden-dim=16", "--num-heads=4", files=data_files.citations
+    ),
+    Case(
+        "nanoGPT",
+        NANOGPT,
+        "train.py",
+        (
+            "config/train_shakespeare_char.py",
+            "--device=cpu",
+            "--compile=False",
+            "--eval_iters=2",
+            "--log_interval=1",
+            "--block_size=32",
+            "--batch_size=8",
+            "--n_layer=2",
+            "--n_head=2",
+            "--n_embd=64",
+            "--max_iters=30",
+            "--eval_interval=10",
+            "--lr_decay_iters=30",
+            "--dropout=0.0",
+        ),
+        files=data_files.characters,
+    ),
+    Case(
+        "minGPT: adder",
+        MINGPT,
+        "projects/adder/adder.py",
+        ("--trainer.max_iters=40", "--trainer.num_workers=0", "--model.model_type=gpt-nano"),
+        folder=".",
+    ),
+    Case(
+        "minGPT: chargpt",
+        MINGPT,
+        "projects/chargpt/chargpt.py",
+        (
+            "--trainer.max_iters=30",
+            "--model.model_type=gpt-nano",
+            "--trainer.batch_size=16",
+            "--data.block_size=32",
+        ),
+        folder=".",
+        files=data_files.text_file,
+    ),
+    *(
+        Case(
+            f"makemore: {kind}",
+            MAKEMORE,
+            "makemore.py",
+            (
+                f"--type={kind}",
+                "--max-steps=40",
+                "--num-workers=0",
+                "--n-layer=2",
+                "--n-embd=32",
+                "--n-embd2=32",
+            ),
+            files=data_files.names,
+        )
+        for kind in ("transformer", "bigram", "mlp", "rnn", "gru", "bow")
+    ),
+    Case(
+        "UNet",
+        UNET,
+        "train.py",
+        ("--epochs=1", "--batch-size=2", "--scale=0.5", "--validation=20", "--learning-rate=1e-5"),
+        files=data_files.masked_photographs,
+    ),
     _tutorial("linear_regression", "01-basics/linear_regression/main.py"),
     _tutorial("logistic_regression", "01-basics/logistic_regression/main.py"),
     _tutorial("feedforward_neural_network", "01-basics/feedforward_neural_network/main.py"),
     _tutorial("convolutional_neural_network", "02-intermediate/convolutional_neural_network/main.py"),
     _tutorial("recurrent_neural_network", "02-intermediate/recurrent_neural_network/main.py", steps=20),
-    _tutorial("bidirectional_recurrent_neural_network",
-              "02-intermediate/bidirectional_recurrent_neural_network/main.py", steps=20),
-    _tutorial("deep_residual_network", "02-intermediate/deep_residual_network/main.py", steps=12, pictures=256),
-    _tutorial("language_model", "02-intermediate/language_model/main.py", steps=15, files=data_files.word_corpus),
-    _tutorial("generative_adversarial_network", "03-advanced/generative_adversarial_network/main.py", steps=60),
+    _tutorial(
+        "bidirectional_recurrent_neural_network",
+        "02-intermediate/bidirectional_recurrent_neural_network/main.py",
+        steps=20,
+    ),
+    _tutorial(
+        "deep_residual_network", "02-intermediate/deep_residual_network/main.py", steps=12, pictures=256
+    ),
+    _tutorial(
+        "language_model", "02-intermediate/language_model/main.py", steps=15, files=data_files.word_corpus
+    ),
+    _tutorial(
+        "generative_adversarial_network",
+        "03-advanced/generative_adversarial_network/main.py",
+        steps=60,
+        pictures=500,
+    ),
     _tutorial("variational_autoencoder", "03-advanced/variational_autoencoder/main.py", steps=60),
-    Case("pytorch-cifar: SimpleDLA", CIFAR, "main.py", ("--lr=0.01",), steps=4, pictures=384),
+    Case("pytorch-cifar: SimpleDLA", CIFAR, "main.py", ("--lr=0.01",), steps=2, pictures=384),
     Case("two_layer_net_tensor", SMALL, "tensor/two_layer_net_tensor.py"),
     Case("two_layer_net_autograd", SMALL, "autograd/two_layer_net_autograd.py", steps=500),
     Case("two_layer_net_custom_function", SMALL, "autograd/two_layer_net_custom_function.py", steps=500),
@@ -101,16 +208,31 @@ CASES = (
     Case("two_layer_net_optim", SMALL, "nn/two_layer_net_optim.py", steps=500),
     Case("two_layer_net_module", SMALL, "nn/two_layer_net_module.py", steps=500),
     Case("dynamic_net", SMALL, "nn/dynamic_net.py", steps=100),
-)  # fmt: skip
+)
 
 OMITTED = (
-    ("pytorch/examples siamese_network", "calls `np.array(..., copy=None)`, which is NumPy 2's; PyTorch's run too "
-     "fails with NumPy 1"),
+    (
+        "pytorch/examples siamese_network",
+        "calls `np.array(..., copy=None)`, which is NumPy 2's; PyTorch's run too fails with NumPy 1",
+    ),
     ("spro/char-rnn.pytorch", "reads `loss.data[0]`, which PyTorch refuses since version 0.5"),
-    ("yunjey/pytorch-tutorial pytorch_basics", "calls `data_iter.next()`, which PyTorch removed in version 1.13"),
-    ("yunjey/pytorch-tutorial neural_style_transfer", "reads `PIL.Image.ANTIALIAS`, which Pillow removed in 10"),
+    (
+        "yunjey/pytorch-tutorial pytorch_basics",
+        "calls `data_iter.next()`, which PyTorch removed in version 1.13",
+    ),
+    (
+        "yunjey/pytorch-tutorial neural_style_transfer",
+        "reads `PIL.Image.ANTIALIAS`, which Pillow removed in 10",
+    ),
+    (
+        "pytorch/examples time_sequence_prediction",
+        "loads a pickled array, which PyTorch's `torch.load` and dl4all's refuse",
+    ),
     ("pytorch/examples language_translation, snli", "need torchtext, which is no longer developed"),
     ("pytorch/examples mnist_hogwild, imagenet, distributed, rpc", "share a model between processes"),
-    ("pytorch/examples fx, cpp, fast_neural_style", "are about PyTorch's graphs, about C++, and need weights"),
+    (
+        "pytorch/examples fx, cpp, fast_neural_style",
+        "are about PyTorch's graphs, about C++, and need weights",
+    ),
 )
 """Scripts that were looked at, and why they are not run."""

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-WORDS = ("the", "king", "and", "his", "crown", "spoke", "of", "war", "love", "night", "but", "no", "man",
-         "heard", "a", "word", "that", "day", "for", "wind", "had", "come", "from", "sea", "to", "him")  # fmt: skip
+TEXT = (
+    "the king and his crown spoke of war love night but no man heard a word that day for wind had come to him"
+)
+WORDS = TEXT.split()
 
 
 def prose(words: int, seed: int = 3) -> str:
@@ -42,7 +44,7 @@ def word_corpus(folder: Path) -> None:
     """Wikitext's three files, and Penn Treebank's one."""
     data = folder / "data" / "wikitext-2"
     data.mkdir(parents=True, exist_ok=True)
-    for seed, (name, words) in enumerate((("train", 6000), ("valid", 700), ("test", 700))):
+    for seed, (name, words) in enumerate((("train", 30_000), ("valid", 700), ("test", 700))):
         Path(data, f"{name}.txt").write_text(prose(words, seed))
     Path(folder, "data", "train.txt").write_text(prose(6000, 5))
 
@@ -98,7 +100,9 @@ def photographs(folder: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
         for number in range(count):
             pixels = rng.integers(0, 255, (33, 49, 3)).astype(np.uint8)
-            Image.fromarray(pixels).resize((481, 321), Image.Resampling.BICUBIC).save(target / f"{number}.png")
+            Image.fromarray(pixels).resize((481, 321), Image.Resampling.BICUBIC).save(
+                target / f"{number}.png"
+            )
 
 
 def masked_photographs(folder: Path) -> None:

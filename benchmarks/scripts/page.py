@@ -6,22 +6,23 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from benchmarks.scripts.cases import Case
-from benchmarks.scripts.comparison import GROWTH, ROUNDING, Comparison
+from benchmarks.scripts.comparison import FIRST, GROWTH, ROUNDING, Comparison
 
 HEAD = """# Public scripts with `import dl4all as torch`
 
-What `python benchmarks/scripts/run.py --write` found on dl4all's `{device}` with PyTorch {torch}: scripts of public
-repositories, at the commits that the links show, run twice, with PyTorch and with dl4all. For dl4all nothing
-was changed but the imports, `torch` to `dl4all`, mechanically; *lines* counts any others that differ.
-Data sets are replaced by small files in the format that a script reads, and `torchvision`, `gymnasium` and
-what else is downloaded or shows progress by [stand-ins]({stand_ins}) that both runs use.
+What `python benchmarks/scripts/run.py --write` found on dl4all's `{device}` with PyTorch {torch}: scripts of
+public repositories, at the commits that the links show, run with PyTorch and with dl4all. For dl4all nothing
+was changed but the imports, `torch` to `dl4all`, mechanically; *lines* counts any others that differ. Data sets
+are replaced by small files in the format that a script reads, and `torchvision`, `gymnasium` and what else is
+downloaded or shows progress by stand-ins, `benchmarks/scripts/stand_ins`, that both runs use.
 
 PyTorch's random functions were made to give dl4all's random numbers, so that weights, dropout, noise and the
-order of the data are the same. *Losses* says at how many of them `backward` was called, or that the script has none
-and its printed numbers were compared; a `+` marks a script that would have gone on. *First* and *largest* are the
-relative differences of the first loss and of any. *Rounding* is how far PyTorch is from itself where random
-numbers are one unit in the last place larger: what a script makes of rounding alone. Losses are *equal* where the
-largest difference is at most {rounding:g}, or {growth:g} times that. *Time* is dl4all's processor time for a step over
+order of the data are the same. *Losses* is how many were compared: those on which `backward` was called, or,
+where a script has none, the numbers that it prints; with a `+` the script was stopped and would have gone on.
+*First* and *largest* are the relative differences of the first loss and of any. *Rounding* is how far PyTorch
+is from itself where random numbers are one unit in the last place off: what rounding alone makes of a script.
+Losses are *equal* where the first differs by at most {first:g} and the largest difference is at most
+{rounding:g}, or {growth:g} times what rounding makes. *Time* is dl4all's processor time for a step over
 PyTorch's, both with one thread: the median, so without what the first steps compile.
 """
 
@@ -52,11 +53,10 @@ def page(rows: Sequence[Row], omitted: Sequence[tuple[str, str]], device: str, t
         device: dl4all's.
         torch: PyTorch's version.
     """
-    head = HEAD.format(
-        device=device, torch=torch, rounding=ROUNDING, growth=GROWTH, stand_ins="../benchmarks/scripts/stand_ins"
-    )
+    head = HEAD.format(device=device, torch=torch, first=FIRST, rounding=ROUNDING, growth=GROWTH)
     equal = sum(row.comparison is not None and row.comparison.equal for row in rows)
-    counts = f"\n{equal} of {len(rows)} scripts have equal losses; {sum(row.lines == 0 for row in rows)} have no "
+    unchanged = sum(row.lines == 0 for row in rows)
+    counts = f"\n{equal} of {len(rows)} scripts have equal losses; {unchanged} have no "
     lines = "\n".join(table_lines(rows))
     rest = "".join(f"- {name}: {reason}\n" for name, reason in omitted)
     return head + counts + "other line changed.\n\n" + lines + "\n" + OMITTED + rest

@@ -1,4 +1,4 @@
-"""Public scripts at fixed commits: their Python files, and the same with ``torch`` replaced in the imports."""
+"""Public scripts at fixed commits: their Python files, and the same with ``dl4all`` imported."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def other_changes(original: Path, changed: Path) -> int:
     count = 0
     for path in sorted(original.rglob("*.py")):
         before = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        after = (changed / path.relative_to(original)).read_text(encoding="utf-8", errors="replace").splitlines()
+        after = (
+            (changed / path.relative_to(original)).read_text(encoding="utf-8", errors="replace").splitlines()
+        )
         removed = [line[2:] for line in difflib.ndiff(before, after) if line.startswith("- ")]
         count += sum(IMPORT.match(line) is None for line in removed)
     return count

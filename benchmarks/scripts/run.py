@@ -4,9 +4,9 @@
     python benchmarks/scripts/run.py --script mnist --script vae --device vulkan:0
     python benchmarks/scripts/run.py --write                  # and write docs/torch-scripts.md
 
-Each is run four times: with PyTorch as it is, for its times; with PyTorch and dl4all's random numbers, for its
-losses; the same with numbers that are one unit in the last place larger, which shows what rounding makes of them;
-and with dl4all.
+Each is run four times: with PyTorch as it is, for its times; with PyTorch and dl4all's random numbers, for
+its losses; the same with numbers that are one unit in the last place off, which shows what rounding makes
+of them; and with dl4all.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.scripts.cases import CASES, OMITTED, Case
-from benchmarks.scripts.comparison import compare
-from benchmarks.scripts.page import Row, page, table_lines
-from benchmarks.scripts.runs import DL4ALL, NUDGED, SAME, TORCH, Run, changed_lines, run
+from benchmarks.scripts.cases import CASES, OMITTED, Case  # noqa: E402
+from benchmarks.scripts.comparison import compare  # noqa: E402
+from benchmarks.scripts.page import Row, page, table_lines  # noqa: E402
+from benchmarks.scripts.runs import DL4ALL, NUDGED, SAME, TORCH, Run, changed_lines, run  # noqa: E402
 
 PAGE = ROOT / "docs" / "torch-scripts.md"
 ENDS = ("finished", "stopped")

@@ -1,8 +1,8 @@
 """PyTorch's random functions, made to give the numbers that dl4all's generator gives.
 
-dl4all computes random numbers by a counter, the same ones on every device and in NumPy. A script that runs with
-dl4all draws them as it is; with these functions in place of PyTorch's own, it draws the same ones there, in
-weights, dropout, noise, samples and the order of the data. Differences that are left are then those of the
+dl4all computes random numbers by a counter, the same ones on every device and in NumPy. A script that runs
+with dl4all draws them as it is; with these functions in place of PyTorch's own, it draws the same ones there,
+in weights, dropout, noise, samples and the order of the data. Differences that are left are then those of the
 arithmetic, and of any call that draws other numbers than PyTorch's.
 """
 
@@ -24,8 +24,8 @@ def draw_from_dl4all(nudged: bool = False) -> None:
     """Replace PyTorch's random functions, for this process.
 
     Args:
-        nudged: whether random floats are moved up by one unit in the last place. Two such runs of PyTorch show
-            what rounding alone makes of the losses.
+        nudged: whether random floats are moved by one unit in the last place, up or down at random. Beside a
+            run without, this shows what rounding alone makes of the losses.
     """
     fills = _Fills(nudged)
     for name in ("uniform_", "normal_", "bernoulli_", "exponential_"):
@@ -47,11 +47,12 @@ def draw_from_dl4all(nudged: bool = False) -> None:
     }
     for name, function in replacements.items():
         setattr(torch, name, function)
-    torch.Tensor.bernoulli = _bernoulli  # type: ignore[method-assign]
-    torch.Tensor.multinomial = _multinomial  # type: ignore[method-assign]
+        if name in ("bernoulli", "multinomial"):
+            setattr(torch.Tensor, name, function)
     for name in ("dropout", "dropout1d", "dropout2d", "dropout3d"):
         setattr(torch.nn.functional, name, _dropout(name))
     torch.utils.data.RandomSampler.__iter__ = _random_order  # type: ignore[method-assign]
+    torch.utils.data.DataLoader.__init__ = _without_workers  # type: ignore[method-assign]
 
 
 class _Fills:
@@ -59,6 +60,7 @@ class _Fills:
 
     def __init__(self, nudged: bool) -> None:
         self.nudged = nudged
+        self.rng = np.random.default_rng(9)
 
     def method(self, name: str) -> Callable[..., torch.Tensor]:
         """A method of ``torch.Tensor`` that does what the method of ``dl4all.Tensor`` does."""
@@ -74,14 +76,16 @@ class _Fills:
         """A function of ``torch.nn.init`` that does what the one of ``dl4all.nn.init`` does."""
 
         def fill(tensor: torch.Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> torch.Tensor:
-            return self._filled(tensor, function(_empty(tensor), *args, **kwargs, generator=_generator(generator)))
+            numbers = function(_empty(tensor), *args, **kwargs, generator=_generator(generator))
+            return self._filled(tensor, numbers)
 
         return fill
 
     def _filled(self, tensor: torch.Tensor, numbers: dl.Tensor) -> torch.Tensor:
         values = numbers.numpy()
         if self.nudged:
-            values = np.nextafter(values, np.asarray(np.inf, values.dtype))
+            limits = self.rng.choice(np.array([-np.inf, np.inf], values.dtype), values.shape)
+            values = np.nextafter(values, limits)
         with torch.no_grad():
             return tensor.copy_(torch.from_numpy(values))
 
@@ -109,9 +113,12 @@ def _manual_seed(seed: int) -> torch.Generator:
 
 
 def _factory(fill: str) -> Callable[..., torch.Tensor]:
-    def factory(*size: Any, generator: Any = None, requires_grad: bool = False, **kwargs: Any) -> torch.Tensor:
+    def factory(
+        *size: Any, generator: Any = None, requires_grad: bool = False, **kwargs: Any
+    ) -> torch.Tensor:
         tensor = torch.empty(*size, **kwargs)
-        return getattr(tensor, fill)(generator=generator).requires_grad_(requires_grad)  # type: ignore[no-any-return]
+        filled: torch.Tensor = getattr(tensor, fill)(generator=generator)
+        return filled.requires_grad_(requires_grad)
 
     return factory
 
@@ -120,7 +127,8 @@ def _like(fill: str) -> Callable[..., torch.Tensor]:
     def like(input: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         requires_grad = kwargs.pop("requires_grad", False)
         tensor = torch.empty_like(input, **kwargs)
-        return getattr(tensor.detach(), fill)().requires_grad_(requires_grad)  # type: ignore[no-any-return]
+        filled: torch.Tensor = getattr(tensor.detach(), fill)()
+        return filled.requires_grad_(requires_grad)
 
     return like
 
@@ -130,9 +138,9 @@ def _normal(
 ) -> torch.Tensor:
     if size is not None:
         return torch.empty(size, **kwargs).normal_(mean, std, generator=generator)
-    shape = torch.broadcast_shapes(*(value.shape for value in (mean, std) if isinstance(value, torch.Tensor)))
-    dtype = mean.dtype if isinstance(mean, torch.Tensor) else std.dtype
-    return torch.empty(shape, dtype=dtype).normal_(generator=generator) * std + mean
+    scale = torch.as_tensor(std)  # of the shape to which both broadcast
+    unscaled = torch.empty_like(scale + mean).detach().normal_(generator=generator)
+    return unscaled * std + mean
 
 
 def _randint(*args: Any, generator: Any = None, dtype: Any = None, **kwargs: Any) -> torch.Tensor:
@@ -185,3 +193,11 @@ def _random_order(sampler: torch.utils.data.RandomSampler) -> Iterator[int]:
     return iter(ours)
 
 
+_loader_init = torch.utils.data.DataLoader.__init__
+
+
+def _without_workers(loader: Any, *args: Any, num_workers: int = 0, **kwargs: Any) -> None:
+    """A loader without worker processes: dl4all's threads are in this one, and a fork would lose them."""
+    for name in ("prefetch_factor", "persistent_workers"):
+        kwargs.pop(name, None)
+    _loader_init(loader, *args, **kwargs)

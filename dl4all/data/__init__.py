@@ -1,10 +1,30 @@
-"""Data sets, batches, and image preprocessing as in torchvision."""
+"""Data sets, samplers, batches, and image transforms as in torchvision."""
 
 from __future__ import annotations
 
-from dl4all.data.batch import collate
-from dl4all.data.dataset import Dataset, ImageFolder, Subset, TensorDataset, TextBytes, random_split, shifted
+from dl4all.data import transforms
+from dl4all.data.batch import collate, default_collate, default_convert
+from dl4all.data.combination import ChainDataset, ConcatDataset, StackDataset
+from dl4all.data.dataset import (
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    TextBytes,
+    random_split,
+    shifted,
+)
+from dl4all.data.image_sets import CIFAR10, MNIST, FashionMNIST, ImageFolder
 from dl4all.data.loader import DataLoader
+from dl4all.data.sampler import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 from dl4all.data.sources import blobs, breast_cancer, digits, iris, mnist5k, spiral, wine, xor
 from dl4all.data.transforms import (
     IMAGENET_MEAN,
@@ -16,21 +36,40 @@ from dl4all.data.transforms import (
     resize,
     to_array,
 )
+from dl4all.data.workers import WorkerInfo, get_worker_info
 
 __all__ = [
+    "CIFAR10",
     "IMAGENET_MEAN",
     "IMAGENET_STD",
+    "MNIST",
+    "BatchSampler",
+    "ChainDataset",
+    "ConcatDataset",
     "DataLoader",
     "Dataset",
+    "DistributedSampler",
+    "FashionMNIST",
     "ImageFolder",
+    "IterableDataset",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
+    "StackDataset",
     "Subset",
+    "SubsetRandomSampler",
     "TensorDataset",
     "TextBytes",
+    "WeightedRandomSampler",
+    "WorkerInfo",
     "blobs",
     "breast_cancer",
     "center_crop",
     "collate",
+    "default_collate",
+    "default_convert",
     "digits",
+    "get_worker_info",
     "imagenet_eval",
     "iris",
     "load_image",
@@ -41,6 +80,7 @@ __all__ = [
     "shifted",
     "spiral",
     "to_array",
+    "transforms",
     "wine",
     "xor",
 ]

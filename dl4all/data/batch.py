@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError
+from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
 
@@ -45,10 +46,53 @@ def _collate(samples: list[Any], place: str) -> Any:
     if kind == "tuple":
         _check_lengths(samples, place)
         parts = zip(*samples, strict=True)
-        return tuple([_collate(list(part), f"{place}[{i}]") for i, part in enumerate(parts)])
+        return _like(samples[0], [_collate(list(part), f"{place}[{i}]") for i, part in enumerate(parts)])
     if kind == "text":
         return samples
     return _stacked(samples, place)
+
+
+def default_collate(batch: list[Any]) -> Any:
+    """A batch of samples as :func:`collate` makes it, of tensors on the CPU: for a ``collate_fn`` to work on.
+
+    Python's floats become float32, the default dtype, where PyTorch makes them float64; ints become int64.
+
+    Args:
+        batch: the samples: arrays, tensors, numbers, texts, and tuples, namedtuples and dicts of them.
+
+    Raises:
+        ArgumentError, DTypeError: as :func:`collate`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x, names = dl.data.default_collate([(1.5, "a"), (2.5, "b")])
+        >>> x, names
+        (tensor([1.5, 2.5]), ['a', 'b'])
+    """
+    return map_arrays(collate(batch), _on_cpu)
+
+
+def default_convert(data: Any) -> Any:
+    """A sample with its arrays as tensors on the CPU; what a loader without batches makes of a sample.
+
+    Args:
+        data: anything; arrays are found in dicts, lists and tuples.
+
+    Example:
+        >>> import dl4all as dl, numpy as np
+        >>> dl.data.default_convert({"x": np.ones(2, np.float32), "n": 3})
+        {'x': tensor([1., 1.]), 'n': 3}
+    """
+    return map_arrays(data, _on_cpu)
+
+
+def _on_cpu(array: Any) -> Tensor:
+    return array if isinstance(array, Tensor) else from_numpy(array)
+
+
+def _like(sample: Any, parts: list[Any]) -> Any:
+    """Parts in a tuple, or in a namedtuple as the sample is one."""
+    return type(sample)(*parts) if hasattr(sample, "_fields") else tuple(parts)
 
 
 def _kind(sample: Any) -> str:
@@ -108,11 +152,11 @@ def _described(sample: Any) -> str:
     return "None" if sample is None else f"type {type(sample).__name__}"
 
 
-def map_arrays(batch: Any, function: Callable[[npt.NDArray[Any]], Any]) -> Any:
-    """A batch with a function applied to its arrays."""
+def map_arrays(batch: Any, function: Callable[[Any], Any]) -> Any:
+    """A batch with a function applied to its arrays and tensors."""
     if isinstance(batch, Mapping):
         return {key: map_arrays(value, function) for key, value in batch.items()}
     if isinstance(batch, (tuple, list)):
         parts = [map_arrays(value, function) for value in batch]
-        return parts if isinstance(batch, list) else tuple(parts)
-    return function(batch) if isinstance(batch, np.ndarray) else batch
+        return parts if isinstance(batch, list) else _like(batch, parts)
+    return function(batch) if isinstance(batch, (np.ndarray, Tensor)) else batch

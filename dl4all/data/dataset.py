@@ -1,45 +1,85 @@
-"""Data sets of arrays, images and text, and functions that split and augment them."""
+"""Data sets of arrays and text, and functions that split and augment them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from types import GenericAlias
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.data.transforms import load_image
+from dl4all.data.sampler import drawn_key, random_numbers
 from dl4all.errors import ArgumentError
+from dl4all.ops.random.generator import Generator
 from dl4all.tensor.arguments import ArrayLike
+from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
 
-class Dataset(Protocol):
-    """The protocol of data sets: ``data[i]`` is an array, a number, or a tuple or dict of those.
-
-    Example:
-        >>> import dl4all as dl
-        >>> class Squares(dl.data.Dataset):
-        ...     def __len__(self):
-        ...         return 3
-        ...
-        ...     def __getitem__(self, index):
-        ...         return float(index) ** 2
-        >>> [batch.tolist() for batch in dl.data.DataLoader(Squares(), 2)]
-        [[0.0, 1.0], [4.0]]
-    """
+class Samples(Protocol):
+    """The protocol of data sets: ``data[i]`` is an array, tensor, number, text, or tuple or dict of them."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Any: ...
 
 
-class TensorDataset:
-    """Arrays of equal length; a sample is one entry of each.
+class Dataset:
+    """Base class of data sets, with ``+`` for two of them. Any object with ``len()`` and ``[i]`` is one, too.
+
+    Example:
+        >>> import dl4all as dl
+        >>> class Squares(dl.data.Dataset):
+        ...     def __len__(self):
+        ...         return 3
+        ...     def __getitem__(self, i):
+        ...         return float(i), i * i
+        >>> [y.tolist() for x, y in dl.data.DataLoader(Squares() + Squares(), 4, device="cpu")]
+        [[0, 1, 4, 0], [1, 4]]
+    """
+
+    __class_getitem__: Any = classmethod(GenericAlias)
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} needs a method __getitem__(self, index)")
+
+    def __add__(self, other: Samples) -> Any:
+        from dl4all.data.combination import ConcatDataset
+
+        return ConcatDataset([self, other])  # type: ignore[list-item]  # whose subclass has len()
+
+
+class IterableDataset(Dataset):
+    """Base class of data that can only be iterated over, such as a stream.
+
+    A loader makes batches of the samples in the order in which they come. With `num_workers` each worker
+    iterates for itself; see :func:`get_worker_info` for how they share the samples.
+
+    Example:
+        >>> import dl4all as dl
+        >>> class Lines(dl.data.IterableDataset):
+        ...     def __iter__(self):
+        ...         yield from ([1.0, 2.0], [3.0, 4.0], [5.0, 6.0])
+        >>> [x[0].tolist() for x in dl.data.DataLoader(Lines(), 2, device="cpu")]
+        [[1.0, 3.0], [5.0]]
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__} needs a method __iter__(self) that gives samples")
+
+    def __add__(self, other: Any) -> Any:
+        from dl4all.data.combination import ChainDataset
+
+        return ChainDataset([self, other])
+
+
+class TensorDataset(Dataset):
+    """Arrays of equal length; a sample is one entry of each: of a tensor a tensor, of anything else an array.
 
     Args:
-        arrays: NumPy arrays, lists, or tensors, which are copied to the host once.
+        arrays: tensors, NumPy arrays or lists. Tensors of other devices are copied to the host once, from
+            where a loader takes its batches.
 
     Raises:
         ArgumentError: there are no arrays, or their lengths differ.
@@ -54,6 +94,10 @@ class TensorDataset:
 
     def __init__(self, *arrays: ArrayLike) -> None:
         self.arrays = tuple(_as_array(array) for array in arrays)
+        self._given = tuple(
+            given if isinstance(given, Tensor) else array
+            for given, array in zip(arrays, self.arrays, strict=True)
+        )
         lengths = [len(array) for array in self.arrays]
         if not lengths or len(set(lengths)) != 1:
             raise ArgumentError(f"[TensorDataset] expected arrays of one length, got lengths {lengths}")
@@ -62,21 +106,24 @@ class TensorDataset:
         return len(self.arrays[0])
 
     def __getitem__(self, index: Any) -> tuple[Any, ...]:
-        return tuple(array[index] for array in self.arrays)
+        return tuple(array[index] for array in self._given)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors; what was given otherwise, as tensors on the CPU that share its memory."""
+        return tuple(given if isinstance(given, Tensor) else from_numpy(given) for given in self._given)
 
 
-class Subset:
+class Subset(Dataset):
     """Some samples of a data set, in the order of `indices`.
 
     Example:
         >>> import dl4all as dl
-        >>> data = dl.data.TensorDataset(dl.arange(5))
-        >>> part = dl.data.Subset(data, [4, 2])
-        >>> len(part), int(part[0][0])
-        (2, 4)
+        >>> list(dl.data.DataLoader(dl.data.Subset(["a", "b", "c"], [2, 0]), 2))
+        [['c', 'a']]
     """
 
-    def __init__(self, dataset: Dataset, indices: Sequence[int]) -> None:
+    def __init__(self, dataset: Samples, indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, list(indices)
 
     def __len__(self) -> int:
@@ -86,61 +133,18 @@ class Subset:
         return self.dataset[self.indices[index]]
 
 
-class ImageFolder:
-    """Images in one folder for each class: ``root/cat/1.jpg``. A sample is (pixels, class index).
-
-    Args:
-        root: the folder; classes are its subfolders in alphabetical order.
-        transform: a function that is applied to each image, an array (height, width, 3) of uint8.
-
-    Raises:
-        ArgumentError: there is no image.
-
-    Example:
-        >>> import dl4all as dl
-        >>> import pathlib
-        >>> from PIL import Image
-        >>> for kind in ("cats", "dogs"):
-        ...     pathlib.Path("pictures", kind).mkdir(parents=True)
-        ...     Image.new("RGB", (8, 6), "red").save(f"pictures/{kind}/1.png")
-        >>> folder = dl.data.ImageFolder("pictures")
-        >>> folder.classes, len(folder)
-        (['cats', 'dogs'], 2)
-    """
-
-    SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
-
-    def __init__(
-        self, root: str | Path, transform: Callable[[npt.NDArray[np.uint8]], Any] | None = None
-    ) -> None:
-        self.transform = transform
-        folders = sorted(path for path in Path(root).iterdir() if path.is_dir())
-        self.classes = [folder.name for folder in folders]
-        self.samples = [
-            (file, index)
-            for index, folder in enumerate(folders)
-            for file in sorted(folder.rglob("*"))
-            if file.suffix.lower() in self.SUFFIXES
-        ]
-        if not self.samples:
-            raise ArgumentError(
-                f"[ImageFolder] {root} has no subfolder with pictures ({', '.join(self.SUFFIXES)})"
-            )
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        file, label = self.samples[index]
-        image = np.asarray(load_image(file))
-        return (image if self.transform is None else self.transform(image)), label
-
-
-class TextBytes:
+class TextBytes(Dataset):
     """Windows of a text's bytes: a sample is (`length` bytes, the same window one byte later), int64.
 
     Raises:
         ArgumentError: the text is shorter than one sample.
+
+    Example:
+        >>> import dl4all as dl
+        >>> text = dl.data.TextBytes("to be or not to be", length=4)
+        >>> x, y = text[0]
+        >>> len(text), bytes(x.tolist()), bytes(y.tolist())
+        (4, b'to b', b'o be')
 
     Example:
         >>> import dl4all as dl
@@ -167,32 +171,54 @@ class TextBytes:
         return self.tokens[start : start + self.length], self.tokens[start + 1 : start + 1 + self.length]
 
 
-def random_split(dataset: Dataset, fractions: Sequence[float], seed: int = 0) -> list[Subset]:
-    """Split a data set at random: ``random_split(data, (0.8, 0.2))``. The same seed gives the same parts.
+def random_split(
+    dataset: Samples,
+    lengths: Sequence[float],
+    seed: int | Generator | None = 0,
+    generator: Generator | None = None,
+) -> list[Subset]:
+    """Split a data set at random: ``random_split(data, (0.8, 0.2))``.
 
     Args:
         dataset: the data set.
-        fractions: the shares of the parts; they are scaled to a sum of 1.
-        seed: the seed of the random order.
+        lengths: how many samples each part has, ints whose sum is the data set's length; or shares, which are
+            scaled to a sum of 1, and of which the first parts get the samples that are left by rounding down.
+        seed: the seed of the random order: the same seed gives the same parts. A generator may stand here,
+            too, as in PyTorch; None draws the order from the default generator.
+        generator: draws the random order, in place of the seed.
 
     Raises:
-        ArgumentError: a fraction is not positive.
+        ArgumentError: a share is not positive.
 
     Example:
         >>> import dl4all as dl
-        >>> train, test = dl.data.random_split(dl.data.iris(), (0.8, 0.2))
-        >>> len(train), len(test)
-        (120, 30)
+        >>> [len(part) for part in dl.data.random_split(range(10), [7, 3], generator=dl.Generator(42))]
+        [7, 3]
+        >>> [len(part) for part in dl.data.random_split(range(10), [0.5, 0.25, 0.25])]
+        [6, 2, 2]
     """
-    shares = np.asarray(fractions, np.float64)
-    if shares.ndim != 1 or not (shares > 0).all():
-        raise ArgumentError(f"[random_split] fractions must be positive, got {tuple(fractions)}")
-    order = np.random.Generator(np.random.Philox(seed)).permutation(len(dataset))
-    ends = np.rint(np.cumsum(shares / shares.sum()) * len(dataset)).astype(int)
-    return [Subset(dataset, part.tolist()) for part in np.split(order, ends[:-1])]
+    count = len(dataset)
+    source = seed if isinstance(seed, Generator) else generator
+    if source is not None or seed is None:
+        numbers = random_numbers(drawn_key(source))
+    else:
+        numbers = np.random.Generator(np.random.Philox(seed))  # type: ignore[arg-type]  # an int
+    if all(isinstance(n, (int, np.integer)) and n >= 0 for n in lengths) and sum(lengths) == count:
+        sizes = np.asarray(lengths, np.int64)
+    else:
+        shares = np.asarray(lengths, np.float64)
+        if shares.ndim != 1 or not (shares > 0).all():
+            raise ArgumentError(
+                f"[random_split] fractions must be positive, or lengths with the sum {count}; got "
+                f"{tuple(lengths)}"
+            )
+        sizes = np.floor(shares / shares.sum() * count).astype(np.int64)
+        sizes[: count - sizes.sum()] += 1
+    order = numbers.permutation(count)
+    return [Subset(dataset, part.tolist()) for part in np.split(order, np.cumsum(sizes)[:-1])]
 
 
-def shifted(dataset: Dataset, pixels: int) -> TensorDataset:
+def shifted(dataset: Samples, pixels: int) -> TensorDataset:
     """Augment images with copies shifted up, down, left and right: five times as many samples.
 
     Args:

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any
 
@@ -63,11 +63,13 @@ class Job(Reading):
         self.done = False
         self._outcome: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
-    def run(self, worker: str) -> None:
-        """Make the batch in this thread."""
+    def run(self, worker: str, begin: Callable[[], None] | None = None) -> None:
+        """Make the batch in this thread, after `begin`, whose errors are the batch's."""
         self.worker = worker
         outcome: tuple[Any, BaseException | None]
         try:
+            if begin is not None:
+                begin()
             outcome = self._work(self), None
         except BaseException as error:  # noqa: BLE001  # whoever waits for the batch raises it
             outcome = None, error
@@ -95,15 +97,18 @@ class Job(Reading):
 
 
 class Worker(threading.Thread):
-    """A thread that does jobs until it is given None."""
+    """A thread that does jobs until it is given None; before the first one it calls `begin`."""
 
-    def __init__(self, jobs: queue.SimpleQueue[Job | None], name: str) -> None:
+    def __init__(
+        self, jobs: queue.SimpleQueue[Job | None], name: str, begin: Callable[[], None] | None
+    ) -> None:
         super().__init__(name=name, daemon=True)
-        self._jobs = jobs
+        self._jobs, self._begin = jobs, begin
 
     def run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            job.run(self.name)
+            begin, self._begin = self._begin, None
+            job.run(self.name, begin)
             del job  # it holds a batch
 
 
@@ -113,10 +118,14 @@ class Workers:
     Args:
         count: how many threads there are at most.
         name: their names begin with it.
+        begin: is called by each thread with its number when it starts.
+        first: the number of the first thread.
     """
 
-    def __init__(self, count: int, name: str) -> None:
-        self._count, self._name = count, name
+    def __init__(
+        self, count: int, name: str, begin: Callable[[int], None] | None = None, first: int = 0
+    ) -> None:
+        self._count, self._name, self._begin, self._first = count, name, begin, first
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads: list[Worker] = []
 
@@ -128,7 +137,9 @@ class Workers:
         """
         self._jobs.put(job)
         if len(self._threads) < self._count:
-            worker = Worker(self._jobs, f"{self._name}_{len(self._threads)}")
+            number = self._first + len(self._threads)
+            begin = None if self._begin is None else partial(self._begin, number)
+            worker = Worker(self._jobs, f"{self._name}_{number}", begin)
             self._threads.append(worker)
             try:
                 worker.start()
@@ -163,28 +174,36 @@ class Prefetch:
 
     Args:
         make: makes a batch from the samples' indices, and notes which one it reads.
-        batches: the samples of each batch.
+        batches: the samples of each batch, or with `pinned` the number of the worker that makes it.
         first: the number of the first batch.
         workers: how many threads make batches.
         limit: how many batches are asked for before they are used.
         device: where another thread uploads each batch while the one before it is used; None leaves them
             NumPy arrays.
         timeout: how many seconds to wait for a batch; None waits for ever.
+        begin: is called by each thread that makes batches with its number when it starts.
+        pinned: whether each batch has a worker of its own.
     """
 
     def __init__(
         self,
         make: Callable[..., Any],
-        batches: Sequence[Indices],
+        batches: Iterable[Any],
         first: int,
         workers: int,
         limit: int,
         device: Device | None,
         timeout: float | None,
+        begin: Callable[[int], None] | None = None,
+        pinned: bool = False,
     ) -> None:
         self._make, self._batches = make, enumerate(batches, first)
         self._limit, self._timeout = limit, timeout
-        self._makers = Workers(workers, "dl4all-data")
+        name = "dl4all-data"
+        if pinned:
+            self._makers = [Workers(1, name, begin, number) for number in range(workers)]
+        else:
+            self._makers = [Workers(workers, name, begin)]
         self._uploader = None if device is None else Workers(1, "dl4all-upload")
         self._upload = None if device is None else Upload(device)
         self._waiting: deque[Job] = deque()  # asked for and not used, the next one first
@@ -209,11 +228,14 @@ class Prefetch:
             self.leave()
             # The uploader is not waited for: the garbage collector may close this generator while the
             # device's lock is held, which that thread needs.
-            self._makers.join(seconds)
+            until = time.monotonic() + seconds
+            for maker in self._makers:
+                maker.join(max(0.0, until - time.monotonic()))
 
     def leave(self) -> None:
         """Let all threads end, also one that waits for another."""
-        self._makers.leave()
+        for maker in self._makers:
+            maker.leave()
         if self._uploader is not None:
             self._uploader.leave()
         if self._made is not None:
@@ -224,7 +246,8 @@ class Prefetch:
         while len(self._waiting) < self._limit and (entry := next(self._batches, None)) is not None:
             number, indices = entry
             job = Job(number, partial(self._make, indices=indices))
-            self._waiting.append(self._makers.submit(job))
+            maker = self._makers[indices if len(self._makers) > 1 else 0]
+            self._waiting.append(maker.submit(job))
         if not self._waiting:
             return None
         made = self._waiting.popleft()
@@ -261,7 +284,9 @@ class Upload:
         self._device = device
         self._pinned: npt.NDArray[np.uint8] | None = None  # as large as the largest array so far
 
-    def __call__(self, array: npt.NDArray[Any]) -> Tensor:
+    def __call__(self, array: npt.NDArray[Any] | Tensor) -> Tensor:
+        if isinstance(array, Tensor):
+            return array.to(self._device)
         if self._pinned is None or self._pinned.size < array.nbytes or array.dtype.hasobject:
             tensor = from_numpy(np.ascontiguousarray(array), self._device)
             if tensor.storage.buffer.mapped is None:  # the host cannot write to the device's memory

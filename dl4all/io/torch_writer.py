@@ -20,6 +20,8 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.io.torch_container import DEVICES_FILE
 from dl4all.nn.module import Module, Parameter
+from dl4all.nn.state import State
+from dl4all.ops.core.tensor_base import Size
 from dl4all.tensor.tensor import Tensor
 
 __all__ = ["STORAGES", "Pickled", "write_torch"]
@@ -108,7 +110,7 @@ class Pickled:
             self._global(f"torch {value.name}")
         elif isinstance(value, np.generic) and value.dtype.kind in "biuf":
             self._write(value.item(), place)
-        elif kind.__name__ == "Size" and isinstance(value, tuple):
+        elif isinstance(value, Size):
             self._global("torch Size")
             self._tuple(tuple(value), place)
             self._out += b"\x85R"
@@ -278,6 +280,7 @@ WRITERS: dict[type, Callable[[Pickled, Any, str], None]] = {
     set: Pickled._set,
     dict: Pickled._dict,
     OrderedDict: Pickled._dict,
+    State: Pickled._dict,
 }
 """By exact type: a subclass has a name that a file would have to import."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from dl4all.errors import ArgumentError
+from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import functional, init
 from dl4all.nn.module import Module
 from dl4all.nn.parameter import Parameter
@@ -12,6 +13,9 @@ from dl4all.ops.conv.window import sizes
 from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.tensor.arguments import DeviceLike
 from dl4all.tensor.tensor import Tensor
+
+PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
+"""What the modes are called by :func:`~dl4all.nn.functional.pad`."""
 
 Size: TypeAlias = int | tuple[int, ...]
 """One int for all axes, or one for each."""
@@ -44,10 +48,10 @@ class _ConvNd(Module):
                 f"[{name}] {in_channels} input and {out_channels} output channels do not split into "
                 f"{groups} groups"
             )
-        if padding_mode != "zeros":
+        modes = ("zeros",) if self.transposed else tuple(PADDING_MODES)
+        if padding_mode not in modes:
             raise ArgumentError(
-                f"[{name}] padding_mode {padding_mode!r} is not supported; pad the input with "
-                "dl.nn.functional.pad"
+                f"[{name}] padding_mode must be {' or '.join(map(repr, modes))}, got {padding_mode!r}"
             )
         if isinstance(padding, str) and padding not in ("same", "valid"):
             raise ArgumentError(f"[{name}] padding must be ints, 'same' or 'valid', got {padding!r}")
@@ -58,7 +62,7 @@ class _ConvNd(Module):
             padding if isinstance(padding, str) else sizes(name, "padding", padding, 0, self.axes)
         )
         self.dilation = sizes(name, "dilation", dilation, 1, self.axes)
-        self.groups = groups
+        self.groups, self.padding_mode = groups, padding_mode
         if padding == "same" and set(self.stride) != {1}:
             raise ArgumentError(f"[{name}] padding='same' takes stride 1, got {self.stride}")
         channels = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
@@ -73,6 +77,7 @@ class _ConvNd(Module):
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
             f"stride={self.stride}, padding={self.padding!r}, dilation={self.dilation}, "
             f"groups={self.groups}, bias={self.bias is not None}"
+            + ("" if self.padding_mode == "zeros" else f", padding_mode={self.padding_mode!r}")
         )
 
 
@@ -108,8 +113,25 @@ class _ForwardConvNd(_ConvNd):
         )
 
     def forward(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The convolution with these parameters; subclasses that change them call it."""
         function = (functional.conv1d, functional.conv2d, functional.conv3d)[self.axes - 1]
-        return function(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        padding: Size | str = self.padding
+        if self.padding_mode != "zeros":
+            input = functional.pad(input, self._amounts(), PADDING_MODES[self.padding_mode])
+            padding = 0
+        return function(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+
+    def _amounts(self) -> list[int]:
+        """How many elements are added before and after the last axis, then the last but one, ..."""
+        if isinstance(self.padding, tuple):
+            return [amount for amount in reversed(self.padding) for _ in range(2)]
+        extents = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size, strict=True)]
+        if self.padding == "valid":
+            extents = [0] * self.axes
+        return [part for extent in reversed(extents) for part in (extent // 2, extent - extent // 2)]
 
 
 class Conv1d(_ForwardConvNd):
@@ -143,7 +165,8 @@ class Conv2d(_ForwardConvNd):
             the padding may also be ``"same"`` or ``"valid"``.
         groups: into how many independent groups the channels are split.
         bias: whether there is a bias.
-        padding_mode: only ``"zeros"``.
+        padding_mode: ``"zeros"``, ``"reflect"``, ``"replicate"`` or ``"circular"``.
+        device, dtype: of the parameters; by default the CPU and float32.
 
     Shape:
         (N, in_channels, H, W) to (N, out_channels, OH, OW), see
@@ -222,7 +245,8 @@ class _ConvTransposeNd(_ConvNd):
         )
         self.output_padding = sizes(name, "output_padding", output_padding, 0, self.axes)
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """The result; of the sizes that the stride leaves open, `output_size` chooses one for each axis."""
         function = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[
             self.axes - 1
         ]
@@ -233,10 +257,34 @@ class _ConvTransposeNd(_ConvNd):
             self.bias,
             self.stride,
             padding,
-            self.output_padding,
+            self.output_padding if output_size is None else self._padding_for(input, output_size),
             self.groups,
             self.dilation,
         )
+
+    def _padding_for(self, input: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
+        """The output padding that makes the result this large.
+
+        Raises:
+            ShapeError: none does.
+        """
+        name, wanted = type(self).__name__, tuple(output_size)
+        if len(wanted) == input.ndim and input.ndim in (self.axes + 1, self.axes + 2):
+            wanted = wanted[input.ndim - self.axes :]
+        if len(wanted) != self.axes:
+            raise ShapeError(f"[{name}] expected {self.axes} sizes for output_size, got {output_size}")
+        extra = []
+        for axis, size in enumerate(wanted):
+            stride, before = self.stride[axis], self.padding[axis]
+            assert isinstance(before, int)  # a transposed convolution has no padding by name
+            extent = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
+            least = (input.shape[axis - self.axes] - 1) * stride - 2 * before + extent
+            if not least <= size < least + stride:
+                raise ShapeError(
+                    f"[{name}] size {size} of axis {axis} must lie from {least} to {least + stride - 1}"
+                )
+            extra.append(size - least)
+        return tuple(extra)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, output_padding={self.output_padding}"
@@ -272,6 +320,7 @@ class ConvTranspose2d(_ConvTransposeNd):
         groups: into how many independent groups the channels are split.
         bias: whether there is a bias.
         padding_mode: only ``"zeros"``.
+        device, dtype: of the parameters; by default the CPU and float32.
 
     Shape:
         (N, in_channels, H, W) to (N, out_channels, OH, OW), see

@@ -99,7 +99,7 @@ class HookMethods:
         return hooks.register(self._state_hooks, Hook("state_dict_pre", hook))
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call ``hook(module, state_dict, prefix, local_metadata)`` after ``state_dict``, which it may change."""
+        """Call ``hook(module, state_dict, prefix, local_metadata)`` after ``state_dict``, to change it."""
         return hooks.register(self._state_hooks, Hook("state_dict", hook))
 
     _register_state_dict_hook = register_state_dict_post_hook

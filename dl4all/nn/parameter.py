@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.tensor.creation import empty
 from dl4all.tensor.tensor import Tensor
@@ -85,6 +87,38 @@ class UninitializedParameter(Parameter):
 
     def materialize(self, shape: tuple[int, ...]) -> None:
         """Take a shape, with undefined elements; the object becomes a :class:`Parameter`."""
-        made = empty(shape, dtype=self.dtype, device=self.device)
-        self.__class__ = Parameter  # type: ignore[assignment]  # the same slots; optimizers hold the object
-        self.storage, self.shape, self.strides, self.offset = made.storage, made.shape, made.strides, 0
+        _materialize(self, shape, Parameter)
+
+
+class UninitializedBuffer(Tensor):
+    """A buffer whose shape is not known yet; see :class:`UninitializedParameter`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> isinstance(dl.nn.LazyBatchNorm1d().running_mean, dl.nn.UninitializedBuffer)
+        True
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, requires_grad: bool = False, device: str | None = None, dtype: DTypeLike = "float32"
+    ) -> None:
+        source = empty((0,), dtype=dtype or "float32", device=device or "cpu")
+        super().__init__(source.storage, source.shape, source.dtype, source.device)
+
+    def materialize(self, shape: tuple[int, ...]) -> None:
+        """Take a shape, with undefined elements; the object becomes a tensor."""
+        _materialize(self, shape, Tensor)
+
+
+def is_lazy(value: object) -> bool:
+    """Whether it is a parameter or a buffer whose shape is not known yet."""
+    return isinstance(value, (UninitializedParameter, UninitializedBuffer))
+
+
+def _materialize(tensor: Any, shape: tuple[int, ...], becomes: type[Tensor]) -> None:
+    """Give a tensor its shape and its class; whoever holds the object, such as an optimizer, sees both."""
+    made = empty(shape, dtype=tensor.dtype, device=tensor.device)
+    tensor.__class__ = becomes
+    tensor.storage, tensor.shape, tensor.strides, tensor.offset = made.storage, made.shape, made.strides, 0

@@ -6,6 +6,7 @@ import operator
 from typing import Any, NoReturn, TypeVar, overload
 
 from dl4all.errors import BackendMissingError, DTypeError
+from dl4all.ops.core.memory_format import MemoryFormat
 from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
 from dl4all.tensor import numpy_protocols
 from dl4all.tensor.arguments import NamedDType
@@ -52,6 +53,13 @@ class Conversions(TensorBase):
         return int(self.item())
 
     def __complex__(self: Any) -> complex:
+        """The one element as a complex number; waits for the device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> complex(dl.tensor([2.0]))
+            (2+0j)
+        """
         return complex(self.item())
 
     def __index__(self: Any) -> int:
@@ -59,6 +67,11 @@ class Conversions(TensorBase):
 
         Raises:
             DTypeError: it is no integer, or not the only one.
+
+        Example:
+            >>> import dl4all as dl
+            >>> [10, 20, 30][dl.tensor(1)]
+            20
         """
         if self.dtype.kind not in "biu" or self.numel() != 1:
             raise DTypeError(
@@ -78,6 +91,13 @@ class Conversions(TensorBase):
 
         Raises:
             BackendMissingError
+
+        Example:
+            >>> import dl4all as dl
+            >>> try:
+            ...     x = dl.ones(2).cuda()
+            ... except dl.errors.BackendMissingError:
+            ...     x = dl.ones(2).to("auto")
         """
         raise BackendMissingError(
             '[cuda] dl4all has no CUDA devices: use .to("auto") or .to(dl.device("gpu")), and '
@@ -118,7 +138,7 @@ class Conversions(TensorBase):
         """
         return self._as(other)
 
-    def double(self: T) -> T:
+    def double(self: T, memory_format: MemoryFormat = None) -> T:
         """The elements as float64.
 
         Example:
@@ -126,9 +146,9 @@ class Conversions(TensorBase):
             >>> dl.tensor([1], device="cpu").double().dtype
             dtype('float64')
         """
-        return self._as("float64")
+        return self._as("float64", memory_format)
 
-    def half(self: T) -> T:
+    def half(self: T, memory_format: MemoryFormat = None) -> T:
         """The elements as float16.
 
         Example:
@@ -136,9 +156,9 @@ class Conversions(TensorBase):
             >>> dl.tensor([1]).half().dtype
             dtype('float16')
         """
-        return self._as("float16")
+        return self._as("float16", memory_format)
 
-    def long(self: T) -> T:
+    def long(self: T, memory_format: MemoryFormat = None) -> T:
         """The elements as int64.
 
         Example:
@@ -146,9 +166,9 @@ class Conversions(TensorBase):
             >>> dl.tensor([1.5]).long().tolist()
             [1]
         """
-        return self._as("int64")
+        return self._as("int64", memory_format)
 
-    def short(self: T) -> T:
+    def short(self: T, memory_format: MemoryFormat = None) -> T:
         """The elements as int16.
 
         Example:
@@ -156,9 +176,9 @@ class Conversions(TensorBase):
             >>> dl.tensor([1.5]).short().dtype
             dtype('int16')
         """
-        return self._as("int16")
+        return self._as("int16", memory_format)
 
-    def char(self: T) -> T:
+    def char(self: T, memory_format: MemoryFormat = None) -> T:
         """The elements as int8.
 
         Example:
@@ -166,9 +186,9 @@ class Conversions(TensorBase):
             >>> dl.tensor([1.5]).char().dtype
             dtype('int8')
         """
-        return self._as("int8")
+        return self._as("int8", memory_format)
 
-    def byte(self: T) -> T:
+    def byte(self: T, memory_format: MemoryFormat = None) -> T:
         """The elements as uint8.
 
         Example:
@@ -176,9 +196,9 @@ class Conversions(TensorBase):
             >>> dl.tensor([1.5]).byte().dtype
             dtype('uint8')
         """
-        return self._as("uint8")
+        return self._as("uint8", memory_format)
 
-    def float(self: T) -> T:
+    def float(self: T, memory_format: MemoryFormat = None) -> T:
         """The elements as float32.
 
         Example:
@@ -186,9 +206,9 @@ class Conversions(TensorBase):
             >>> dl.tensor([1]).float().dtype
             dtype('float32')
         """
-        return self._as("float32")
+        return self._as("float32", memory_format)
 
-    def int(self: T) -> T:
+    def int(self: T, memory_format: MemoryFormat = None) -> T:
         """The elements as int32.
 
         Example:
@@ -196,9 +216,9 @@ class Conversions(TensorBase):
             >>> dl.tensor([1.5]).int().tolist()
             [1]
         """
-        return self._as("int32")
+        return self._as("int32", memory_format)
 
-    def bool(self: T) -> T:
+    def bool(self: T, memory_format: MemoryFormat = None) -> T:
         """The elements as bool.
 
         Example:
@@ -206,12 +226,12 @@ class Conversions(TensorBase):
             >>> dl.tensor([0, 2]).bool().tolist()
             [False, True]
         """
-        return self._as("bool")
+        return self._as("bool", memory_format)
 
-    def _as(self: T, target: Any) -> T:
-        converted: T = _to(self, target)
+    def _as(self: T, target: Any, memory_format: MemoryFormat = None) -> T:
+        converted: T = _to(self, target, memory_format)
         return converted
 
 
-def _to(tensor: Any, target: Any) -> Any:
-    return tensor.to(target)
+def _to(tensor: Any, target: Any, memory_format: MemoryFormat) -> Any:
+    return tensor.to(target, memory_format=memory_format)

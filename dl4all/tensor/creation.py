@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dl4all.errors import DTypeError
 from dl4all.ops.core.default_dtype import default
 from dl4all.ops.core.limits import check_host_memory, host_memory
+from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.promotion import check_elements, check_fits
@@ -310,7 +311,11 @@ def _like(input: Tensor, result: Tensor, requires_grad: bool) -> Tensor:
 
 
 def empty_like(
-    input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
+    input: Tensor,
+    dtype: DTypeLike = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    memory_format: MemoryFormat = None,
 ) -> Tensor:
     """A tensor of the same shape, dtype and device with undefined contents.
 
@@ -319,11 +324,16 @@ def empty_like(
         >>> dl.empty_like(dl.ones(2, 3)).shape
         (2, 3)
     """
+    check_memory_format("empty_like", memory_format)
     return _like(input, empty(input.shape, **_dtype_and_device(input, dtype, device)), requires_grad)
 
 
 def zeros_like(
-    input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
+    input: Tensor,
+    dtype: DTypeLike = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    memory_format: MemoryFormat = None,
 ) -> Tensor:
     """A tensor of zeros of the same shape, dtype and device.
 
@@ -332,11 +342,16 @@ def zeros_like(
         >>> dl.zeros_like(dl.tensor([3.0, 4.0])).tolist()
         [0.0, 0.0]
     """
+    check_memory_format("zeros_like", memory_format)
     return _like(input, zeros(input.shape, **_dtype_and_device(input, dtype, device)), requires_grad)
 
 
 def ones_like(
-    input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
+    input: Tensor,
+    dtype: DTypeLike = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    memory_format: MemoryFormat = None,
 ) -> Tensor:
     """A tensor of ones of the same shape, dtype and device.
 
@@ -345,6 +360,7 @@ def ones_like(
         >>> dl.ones_like(dl.tensor([3, 4])).tolist()
         [1, 1]
     """
+    check_memory_format("ones_like", memory_format)
     return _like(input, ones(input.shape, **_dtype_and_device(input, dtype, device)), requires_grad)
 
 
@@ -354,6 +370,7 @@ def full_like(
     dtype: DTypeLike = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    memory_format: MemoryFormat = None,
 ) -> Tensor:
     """A tensor of the same shape, dtype and device filled with one value.
 
@@ -362,6 +379,7 @@ def full_like(
         >>> dl.full_like(dl.tensor([1, 2]), 7).tolist()
         [7, 7]
     """
+    check_memory_format("full_like", memory_format)
     return _like(
         input, full(input.shape, fill_value, **_dtype_and_device(input, dtype, device)), requires_grad
     )

@@ -3,25 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from dl4all.errors import GradientError, ShapeError
+from dl4all.ops.composite.division import RoundingMode, div
 from dl4all.ops.composite.rearrange import t
 from dl4all.ops.core import tape
 from dl4all.ops.core.promotion import check_fits
-from dl4all.ops.core.tensor_base import Scalar, Shape, TensorBase
+from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase
+from dl4all.ops.elementwise.arithmetic import true_divide
 from dl4all.ops.indexing.assignment import setitem
+from dl4all.ops.indexing.inplace import in_place
 from dl4all.ops.memory.views import squeeze, transpose, unsqueeze
 
 T = TypeVar("T", bound="InplaceMethods")
+
+_divide, _divide_rounded = in_place(true_divide), in_place(div)
 
 
 class InplaceMethods(TensorBase):
     """Views in place (``squeeze_``, ``transpose_``, ...) and ``fill_diagonal_``."""
 
     __slots__ = ()
+
+    def div_(self: T, other: Array | Scalar, *, rounding_mode: RoundingMode = None) -> T:
+        """:func:`dl4all.div`, written into the tensor itself; returns the tensor.
+
+        Raises:
+            ArgumentError: there is no such mode.
+            ShapeError, DTypeError: the result does not fit the tensor.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([-7, 7]).div_(2, rounding_mode="trunc").tolist()
+            [-3, 3]
+        """
+        if rounding_mode is None:
+            return cast(T, _divide(self, other))
+        return cast(T, _divide_rounded(self, other, rounding_mode=rounding_mode))
+
+    divide_ = div_
 
     def squeeze_(self: T, dim: int | Shape | None = None) -> T:
         """:func:`squeeze` of the tensor itself; the elements stay where they are.

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.memory_format import MemoryFormat
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.tensor_base import DTypeLike, Shape, from_host
 from dl4all.ops.elementwise.declare import broadcast_shapes
@@ -156,7 +157,11 @@ def randn(
 
 
 def rand_like(
-    input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
+    input: Tensor,
+    dtype: DTypeLike = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    memory_format: MemoryFormat = None,
 ) -> Tensor:
     """Random numbers, uniform in [0, 1), of the same shape, dtype and device.
 
@@ -165,12 +170,16 @@ def rand_like(
         >>> dl.rand_like(dl.zeros(2, 3)).shape
         (2, 3)
     """
-    result = uniform_(empty_like(input, dtype, device))
+    result = uniform_(empty_like(input, dtype, device, memory_format=memory_format))
     return result.requires_grad_() if requires_grad else result
 
 
 def randn_like(
-    input: Tensor, dtype: DTypeLike = None, device: DeviceLike | None = None, requires_grad: bool = False
+    input: Tensor,
+    dtype: DTypeLike = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    memory_format: MemoryFormat = None,
 ) -> Tensor:
     """Random numbers, normal with mean 0 and variance 1, of the same shape, dtype and device.
 
@@ -179,7 +188,7 @@ def randn_like(
         >>> dl.randn_like(dl.zeros(2, 3)).shape
         (2, 3)
     """
-    result = normal_(empty_like(input, dtype, device))
+    result = normal_(empty_like(input, dtype, device, memory_format=memory_format))
     return result.requires_grad_() if requires_grad else result
 
 
@@ -281,7 +290,7 @@ def randint(
         >>> dl.randint(3, 4, (2, 2)).tolist(), dl.randint(1, size=(2,)).tolist()
         ([[3, 3], [3, 3]], [0, 0])
     """
-    if size is None:
+    if size is None and low is not None:
         low, high, size = 0, low, high  # type: ignore[assignment]
     elif high is None:
         low, high = 0, low

@@ -113,9 +113,7 @@ def linspace(
     return _from_array(numbers, device, requires_grad)
 
 
-def _spaced(
-    name: str, start: float, end: float, steps: int, dtype: np.dtype[Any]
-) -> npt.NDArray[np.float64]:
+def _spaced(name: str, start: float, end: float, steps: int, dtype: np.dtype[Any]) -> npt.NDArray[np.float64]:
     """Numbers at equal distances; for a dtype of integers from and to the limits without their fractions.
 
     Raises:
@@ -179,7 +177,7 @@ def eye(
     """
     columns = n if m is None else m
     result = zeros(n, columns, dtype=dtype, device=device)
-    diagonal = result.as_strided((min(n, columns),), (columns + 1,), 0)
+    diagonal = result.strided_view((min(n, columns),), (columns + 1,), 0)
     diagonal.fill_(1)
     return result.requires_grad_() if requires_grad else result
 

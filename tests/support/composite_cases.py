@@ -82,10 +82,11 @@ SIGNAL = (1, 2, 7)
 
 ELEMENTWISE: Calls = {
     **same_calls("arcsinh asinh celu deg2rad frac hardshrink mish nan_to_num positive rad2deg ravel"),
-    **same_calls("relu6 round selu sinc softmin softshrink softsign square tanhshrink", limits=(-2.0, 2.0)),
+    **same_calls("relu6 round selu sinc softshrink softsign square tanhshrink", limits=(-2.0, 2.0)),
     **same_calls("acosh arccosh", limits=(1.2, 2.0)),
     **same_calls("arctanh atanh", limits=(-0.9, 0.9)),
     **same_calls("logit", limits=FRACTION),
+    "softmin": (call(lambda x: F.softmin(x, -1), limits=(-2.0, 2.0)),),
     "prelu": (call(F.prelu, X, (5,)), call(F.prelu, X, (1,))),
     "gelu": (call(F.gelu), call(lambda x: F.gelu(x, approximate="tanh"))),
     "glu": (call(F.glu, (3, 4)),),

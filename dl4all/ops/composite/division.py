@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.exports import export
@@ -11,13 +11,12 @@ from dl4all.ops.elementwise.arithmetic import mul, true_divide
 from dl4all.ops.elementwise.comparison import lt, ne
 from dl4all.ops.elementwise.rounding import floor_divide, trunc
 
+RoundingMode: TypeAlias = Literal["trunc", "floor"] | None
 ROUNDING_MODES = (None, "trunc", "floor")
 
 
-@export("dl", "Tensor", "Tensor_.divide", aliases=("divide",))
-def div(
-    input: Array | Scalar, other: Array | Scalar, *, rounding_mode: Literal["trunc", "floor"] | None = None
-) -> Array:
+@export("dl", "Tensor", aliases=("divide",))
+def div(input: Array | Scalar, other: Array | Scalar, *, rounding_mode: RoundingMode = None) -> Array:
     """The quotient of each pair of elements, rounded with a `rounding_mode`.
 
     Args:

@@ -1,11 +1,14 @@
-"""Embedding bags: sums, means and maxima of rows of a table."""
+"""Embeddings, and bags of them: sums, means and maxima of rows of a table."""
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.composite.host import to_device_of
+from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.host_work import host_work
 from dl4all.ops.core.op import empty
@@ -13,13 +16,72 @@ from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing import device_indices
-from dl4all.ops.indexing.embeddings import embedding
+from dl4all.ops.indexing.assignment import setitem
+from dl4all.ops.indexing.embeddings import table_rows
+from dl4all.ops.indexing.gather_scatter import index_select
 from dl4all.ops.indexing.indices import Indices, NDArray, integer_indices
 from dl4all.ops.indexing.rows import take_rows, take_rows_backward
 from dl4all.ops.memory.views import reshape, unsqueeze
 from dl4all.ops.reduce.extrema import amax
+from dl4all.ops.reduce.vector_norm import norm
+
+T = TypeVar("T", bound=TensorBase)
 
 MODES = ("sum", "mean", "max")
+NORM_OFFSET = 1e-7
+"""Added to norms, as PyTorch does, before a row is divided by one."""
+
+
+@export("F")
+@reads("input")
+def embedding(
+    input: Array,
+    weight: T,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> T:
+    """Look up rows of a table.
+
+    Args:
+        input: row numbers, ints of any shape.
+        weight: the table, shape (rows, columns).
+        padding_idx: a row that gets no gradient.
+        max_norm: rows with a larger norm are scaled down to it, in the table itself, before they are read.
+        norm_type: the order of that norm.
+        scale_grad_by_freq: whether gradients are divided by how often their row is looked up.
+        sparse: is taken for PyTorch's sake: gradients are dense.
+
+    Returns:
+        The input's shape, followed by an axis of size `columns`.
+
+    Raises:
+        ArgumentError: a number is out of range.
+        ShapeError: the table is no matrix.
+
+    Example:
+        >>> import dl4all as dl
+        >>> table = dl.tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> dl.nn.functional.embedding(dl.tensor([1, 0, 1]), table).tolist()
+        [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
+    """
+    if max_norm is not None:
+        _limit_norms(weight, input, max_norm, norm_type)
+    return table_rows(input, weight, padding_idx, scale_grad_by_freq)
+
+
+def _limit_norms(table: Array, indices: Array, most: float, order: float) -> None:
+    """Scale the rows that are looked up down to a norm, in place."""
+    used = np.unique(integer_indices("embedding", indices))
+    if not used.size:
+        return
+    with tape.gradients(False):
+        rows = index_select(table, 0, used)
+        norms = norm(rows, order, 1, True)
+        factors = where(norms > most, most / (norms + NORM_OFFSET), 1.0)
+        setitem(table, used, rows * factors)
 
 
 @export("F")
@@ -28,8 +90,11 @@ def embedding_bag(
     input: Array,
     weight: Array,
     offsets: Array | None = None,
-    *,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
     mode: str = "mean",
+    sparse: bool = False,
     per_sample_weights: Array | None = None,
     include_last_offset: bool = False,
     padding_idx: int | None = None,
@@ -40,6 +105,7 @@ def embedding_bag(
         input: row indices: of shape (bags, rows), or 1-d with all bags one after the other.
         weight: the table, shape (rows, columns).
         offsets: where each bag begins, if the input is 1-d.
+        max_norm, norm_type, scale_grad_by_freq, sparse: as for :func:`embedding`.
         mode: "sum", "mean" or "max"; an empty bag gives 0.
         per_sample_weights: factors of the rows, of the input's shape; for "sum".
         include_last_offset: whether the last offset is the end of the last bag.
@@ -72,11 +138,13 @@ def embedding_bag(
         raise ShapeError(
             f"[{name}] expected per_sample_weights of shape {shape}, got {per_sample_weights.shape}"
         )
+    if max_norm is not None:
+        _limit_norms(weight, input, max_norm, norm_type)
     padding = None if padding_idx is None else padding_idx % weight.shape[0]
     if mode != "max" and _stay_on_host(input, offsets, weight):
         bag_of_row, sizes = _found_bags(input, offsets, weight, include_last_offset, padding)
         rows, bags, indices = (
-            embedding(input, weight, padding_idx),
+            table_rows(input, weight, padding_idx, scale_grad_by_freq),
             len(sizes),
             Indices.of_checked(bag_of_row),
         )
@@ -88,7 +156,8 @@ def embedding_bag(
         else:
             starts, ends = _limits(integer_indices(name, offsets), include_last_offset, flat.size)
         bag_numbers = _bag_numbers(starts, ends, flat, padding)
-        rows, bags, indices = embedding(flat, weight, padding_idx), len(starts), Indices(bag_numbers)
+        rows = table_rows(flat, weight, padding_idx, scale_grad_by_freq)
+        bags, indices = len(starts), Indices(bag_numbers)
         if mode == "max":
             return _max_by_bag(rows, bag_numbers, bags)
         sizes = to_device_of(weight, _sizes(bag_numbers, bags).astype(weight.dtype))

@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 F = TypeVar("F")
 
-Space = Literal["dl", "Tensor", "Tensor_", "F", "F_", "Tensor.unfold", "Tensor_.div", "Tensor_.divide"]
+Space = Literal["dl", "Tensor", "Tensor_", "F", "F_", "Tensor.unfold"]
 """``dl.NAME``, ``Tensor.NAME``, ``Tensor.NAME_`` (in place), ``nn.functional.NAME`` and ``NAME_`` there.
 
 With a name after a dot, the function appears there under that name only.

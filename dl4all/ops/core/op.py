@@ -43,6 +43,10 @@ NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 """Types that count as Python numbers among operands; NumPy scalars do too, whatever their dtype."""
 
 
+class MixedDevices(ArgumentError):
+    """The operands of an op live on different devices; one without axes on the CPU may stand for a number."""
+
+
 KERNEL_REFUSALS = (NoKernel, PipelineError, TooLargeError)
 """Raised while a kernel is launched; the op's body computes then."""
 
@@ -98,6 +102,7 @@ class Op(Generic[P]):
         self._result_rule: tuple[GradientRule, Callable[..., bool]] | None = None
         self._fold: Callable[..., Any] | None = None
         self._sample_axes = -1  # no tensor has as many
+        self.takes_out = False  # whether calls may name tensors for the result
         self.optional = self.parameters.optional  # operands that may be None
         self._defaults = self.parameters.defaults
         self._takes_numbers = elementwise and len(self.arrays) == 2  # in place of tensors
@@ -165,6 +170,10 @@ class Op(Generic[P]):
                 inplace, args = args[-1], args[:-1]  # type: ignore[assignment]
             if inplace:
                 return primitives.apply_in_place(self, *self.bind(args, kwargs))
+        if kwargs and self.takes_out and "out" in kwargs:
+            out = kwargs.pop("out")
+            if out is not None:
+                return primitives.write_results(self.name, self, args, kwargs, out)
         operands, arguments = self.bind(args, kwargs)
         if self._sample_axes >= 0 and _has_axes(operands[0], self._sample_axes):
             batch = primitives.reshape(operands[0], (1, *operands[0].shape))
@@ -213,6 +222,8 @@ class Op(Generic[P]):
             return found.operand.call_op(self, operands, arguments)
         except OverflowError as error:  # an int among the arguments that no float holds
             raise ArgumentError(f"[{self.name}] a number is too large: {error}") from None
+        except MixedDevices as error:
+            return self._execute(self.with_scalars_moved(operands, error), arguments)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Split what a call was given into operands and arguments, with defaults filled in."""
@@ -233,11 +244,25 @@ class Op(Generic[P]):
     def keep_change(self, operands: list[Any], arguments: dict[str, Any]) -> None:
         """Keep a plan for :meth:`change_again`: the op's kernel has written into the first operand."""
 
+    def with_scalars_moved(self, operands: list[Any], error: MixedDevices) -> list[Any]:
+        """Operands of an elementwise op, those without axes moved from the CPU to the others.
+
+        Raises:
+            MixedDevices: that leaves several devices, or moves nothing.
+        """
+        tensors = [operand for operand in operands if isinstance(operand, TensorBase)]
+        scalars = {id(tensor) for tensor in tensors if not tensor.shape and tensor.device.is_host}
+        devices = {id(tensor.device): tensor.device for tensor in tensors if id(tensor) not in scalars}
+        if not self.elementwise or not scalars or len(devices) != 1:
+            raise error
+        (device,) = devices.values()
+        return [operand.to(device) if id(operand) in scalars else operand for operand in operands]
+
     def check_operands(self, operands: list[Any]) -> TensorBase:
         """Return the first tensor among the operands.
 
         Raises:
-            ArgumentError: the tensors live on different devices.
+            MixedDevices: the tensors live on different devices.
             DTypeError: an operand is neither a tensor nor a number or None where the op takes those.
         """
         first: TensorBase | None = None
@@ -246,7 +271,7 @@ class Op(Generic[P]):
                 if first is None:
                     first = operand
                 elif operand.device is not first.device:
-                    raise ArgumentError(
+                    raise MixedDevices(
                         f"[{self.name}] operands live on different devices, {first.device} and "
                         f"{operand.device}; move one with .to({str(first.device)!r})"
                     )

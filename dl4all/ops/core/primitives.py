@@ -16,6 +16,7 @@ class Primitives:
     clone: Op[...]
     sum_to: Op[...]
     reshape: Callable[..., Any]
+    write_results: Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any], Any], Any]
     in_place: Callable[[Callable[..., Any]], Callable[..., Any]]
     apply_in_place: Callable[[Op[...], list[Any], dict[str, Any]], Any]
 

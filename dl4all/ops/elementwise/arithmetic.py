@@ -68,7 +68,7 @@ def mul(input: Array, other: Array) -> Array:
     return np.multiply(input, other)
 
 
-@export("dl", "Tensor", "Tensor_", "Tensor_.div")
+@export("dl", "Tensor", "Tensor_")
 @elementwise(
     glsl="a / b",
     promotion="float",

@@ -16,8 +16,8 @@ from dl4all.ops.indexing.concatenation import hstack as hstack
 from dl4all.ops.indexing.concatenation import split as split
 from dl4all.ops.indexing.concatenation import stack as stack
 from dl4all.ops.indexing.concatenation import unbind as unbind
+from dl4all.ops.indexing.concatenation import vstack as row_stack
 from dl4all.ops.indexing.concatenation import vstack as vstack
-from dl4all.ops.indexing.embeddings import embedding as embedding
 from dl4all.ops.indexing.embeddings import one_hot as one_hot
 from dl4all.ops.indexing.gather_scatter import gather as gather
 from dl4all.ops.indexing.gather_scatter import index_add as index_add
@@ -50,7 +50,6 @@ __all__ = [
     "copy_",
     "diag",
     "diag_embed",
-    "embedding",
     "fill_",
     "flip",
     "gather",
@@ -67,6 +66,7 @@ __all__ = [
     "repeat",
     "repeat_interleave",
     "roll",
+    "row_stack",
     "scatter_add",
     "setitem",
     "split",

@@ -15,9 +15,11 @@ from dl4all.ops.core.limits import check_shape, host_memory, integer
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Array, TensorBase, contiguous_strides, from_host
 from dl4all.ops.core.vmap_hook import reads
+from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.indexing import device_indices
 from dl4all.ops.indexing.indices import (
     Indices,
+    NDArray,
     checked_indices,
     indices_into,
     integer_indices,
@@ -30,28 +32,18 @@ from dl4all.ops.memory.views import expand, reshape
 T = TypeVar("T", bound=TensorBase)
 
 
-@export("F")
-@reads("input")
-def embedding(input: Array, weight: T, padding_idx: int | None = None) -> T:
-    """Look up rows of a table.
+def table_rows(input: Array, weight: T, padding_idx: int | None, by_frequency: bool = False) -> T:
+    """Look up rows of a table: :func:`embedding`.
 
     Args:
         input: row numbers, ints of any shape.
         weight: the table, shape (rows, columns).
         padding_idx: a row that gets no gradient.
-
-    Returns:
-        The input's shape, followed by an axis of size `columns`.
+        by_frequency: whether gradients are divided by how often their row is looked up.
 
     Raises:
         ArgumentError: a number is out of range.
         ShapeError: the table is no matrix.
-
-    Example:
-        >>> import dl4all as dl
-        >>> table = dl.tensor([[1.0, 2.0], [3.0, 4.0]])
-        >>> dl.nn.functional.embedding(dl.tensor([1, 0, 1]), table).tolist()
-        [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
     """
     if len(weight.shape) != 2:
         raise ShapeError(f"[embedding] expected a table of shape (rows, columns), got {weight.shape}")
@@ -61,14 +53,23 @@ def embedding(input: Array, weight: T, padding_idx: int | None = None) -> T:
     indices, shape = indices_into("embedding", input, rows, weight)
     table = tape.alias(weight)
     result: T = reshape(take_rows(reshape(table, 1, rows, columns), indices), (*shape, columns))
+    shares = _shares(input, rows) if by_frequency else None
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
         trained = indices if padding_idx is None else indices.without(padding_idx % rows)
         g = reshape(grads[0], 1, len(trained), columns)
+        if shares is not None:
+            g = mul(g, from_host(type(g).result_class, shares.astype(g.dtype), g.device, copy=False))
         return [reshape(take_rows_backward(g, trained, rows), rows, columns)]
 
     tape.add_node("embedding", [weight], [result], backward)
     return result
+
+
+def _shares(input: Array, rows: int) -> NDArray:
+    """For each row number, one divided by how often it occurs: a column."""
+    numbers = integer_indices("embedding", input).reshape(-1)
+    return np.asarray(1 / np.bincount(numbers, minlength=rows)[numbers][:, None])
 
 
 @export("F")
@@ -120,6 +121,6 @@ def _one_hot_on_device(input: TensorBase, num_classes: int) -> TensorBase | None
     one = empty(type(input).result_class, (1, 1), table.dtype, input.device, "one_hot")
     fill_with(table, 0)
     fill_with(one, 1)
-    column = table.as_strided((table.numel(), 1), (1, 1), 0)
+    column = table.strided_view((table.numel(), 1), (1, 1), 0)
     write_rows(column, expand(one, (places.numel(), 1)), Indices.of_checked(places))
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from dl4all.ops.core.checks import check_images
@@ -9,7 +10,8 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import check_rounds, pack, run, shader, strided_grid
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
-from dl4all.ops.memory.views import contiguous
+from dl4all.ops.elementwise.arithmetic import mul
+from dl4all.ops.memory.views import contiguous, expand
 from dl4all.ops.pool import host
 from dl4all.ops.pool.windows import OutputSizes, Pooling, Sizes, adaptive, check_pooled, sliding
 
@@ -226,8 +228,13 @@ def _avg_pool2d_gradient(
 avg_pool2d.define_sample(3)
 adaptive_avg_pool2d.define_sample(3)
 avg_pool2d.defgrad(_avg_pool2d_gradient)
-adaptive_avg_pool2d.defgrad(
-    lambda g, shapes, output_size: avg_pool_backward(
-        g, adaptive("adaptive_avg_pool2d", shapes[0], output_size)
-    )
-)
+
+
+def _adaptive_avg_pool2d_gradient(g: Any, shapes: tuple[Shape], output_size: Any) -> Any:
+    pooling = adaptive("adaptive_avg_pool2d", shapes[0], output_size)
+    if pooling.out_size == (1, 1):  # each pixel has the same share: a view of one number for each image
+        return expand(mul(g, 1 / math.prod(pooling.size)), shapes[0])
+    return avg_pool_backward(g, pooling)
+
+
+adaptive_avg_pool2d.defgrad(_adaptive_avg_pool2d_gradient)

@@ -235,7 +235,7 @@ def feature_alpha_dropout(
         >>> {len(set(channel.tolist())) for image in x for channel in image}
         {1}
     """
-    if len(input.shape) < 2:
+    if training and p and len(input.shape) < 2:
         raise ArgumentError(f"[feature_alpha_dropout] expected shape (N, C, ...), got {input.shape}")
     shape = (*input.shape[:2], *(1,) * (len(input.shape) - 2))
     return _alpha_dropout("feature_alpha_dropout", input, p, training, shape, inplace)

@@ -299,7 +299,8 @@ def max(
     """The largest element; with `dim`, the largest along that axis and their indices.
 
     As in PyTorch, a second tensor may stand in place of `dim`, or be `other`: see :func:`maximum`.
-    Of equal elements the first one along the axis is chosen, and gets the gradient; without `dim` they share it.
+    Of equal elements the first one along the axis is chosen, and gets the gradient; without `dim` they
+    share it.
 
     Returns:
         A tensor, or with `dim` a pair of `values` and int64 `indices`.
@@ -338,7 +339,8 @@ def min(
     """The smallest element; with `dim`, the smallest along that axis and their indices.
 
     As in PyTorch, a second tensor may stand in place of `dim`, or be `other`: see :func:`minimum`.
-    Of equal elements the first one along the axis is chosen, and gets the gradient; without `dim` they share it.
+    Of equal elements the first one along the axis is chosen, and gets the gradient; without `dim` they
+    share it.
 
     Returns:
         A tensor, or with `dim` a pair of `values` and int64 `indices`.

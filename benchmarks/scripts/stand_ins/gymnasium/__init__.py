@@ -28,7 +28,7 @@ class CartPole:
 
     def step(self, action: int) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Push the cart to the left (0) or to the right (1) for 20 ms."""
-        x, speed, angle, turning = self.state
+        _, speed, angle, turning = self.state
         sine, cosine = math.sin(angle), math.cos(angle)
         force = ((10.0 if action else -10.0) + 0.05 * turning**2 * sine) / 1.1
         turn = (9.8 * sine - cosine * force) / (0.5 * (4 / 3 - 0.1 * cosine**2 / 1.1))

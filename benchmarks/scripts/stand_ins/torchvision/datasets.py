@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
+
 from torchvision.framework import torch
 
 TRAIN = int(os.environ.get("SCRIPT_PICTURES", "512"))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
+
 from torchvision.framework import torch
 from torchvision.transforms import functional
 

@@ -1,0 +1,140 @@
+"""PyTorch's argument `out`: tensors that a function writes its results into."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from dl4all.ops.core import tape
+from dl4all.ops.core.op import Op, primitives
+from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.indexing.inplace import DTYPE_KIND_ORDER, begin_change, finish_change
+from dl4all.ops.memory.conversion import cast
+from dl4all.ops.memory.copy import copy_into, fresh_copy
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OUT_FUNCTIONS = (
+    "abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax any arccos "
+    "arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin argsort asin asinh atan atan2 atanh "
+    "baddbmm bitwise_and bitwise_not bitwise_or bitwise_xor bmm bucketize cat ceil chain_matmul clamp "
+    "clamp_max clamp_min clip column_stack concat concatenate copysign cos cosh count_nonzero cross "
+    "cummax cummin cumprod cumsum deg2rad diag diff digamma div divide dot dstack eq erf erfc erfinv exp "
+    "exp2 expm1 fix float_power floor floor_divide fmax fmin fmod frac gather ge ger greater "
+    "greater_equal gt heaviside histc hstack hypot index_add index_copy index_select inner isin isneginf "
+    "isposinf kron kthvalue ldexp le lerp less less_equal lgamma log log10 log1p log2 log_softmax "
+    "logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor logit logsumexp lt "
+    "masked_select matmul matrix_power max maximum mean median min minimum mm mode msort mul multiply mv "
+    "nan_to_num nanmean nanmedian nansum ne neg negative nonzero norm not_equal outer pow prod quantile "
+    "rad2deg reciprocal remainder renorm repeat_interleave round rsqrt scatter scatter_add scatter_reduce "
+    "searchsorted sgn sigmoid sign signbit sin sinc sinh softmax sort sqrt square stack std std_mean sub "
+    "subtract sum take take_along_dim tan tanh tensordot topk tril triu true_divide trunc var var_mean "
+    "vdot vstack where xlogy"
+)
+"""The functions of ``dl`` that take `out`, as those of ``torch`` do."""
+
+
+def with_out(function: F) -> F:
+    """The function, which takes `out` too: a tensor for its result, or a tuple of tensors for several.
+
+    They get the results' elements, converted to their dtype, and are what the function returns. One without
+    elements gets the result's shape first.
+    """
+    if isinstance(function, Op):
+        function.takes_out = True
+        return function
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        if out is None:
+            return function(*args, **kwargs)
+        return write_results(function.__name__, function, args, kwargs, out)
+
+    signature = inspect.signature(function)
+    parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    named = [p for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
+    parameter = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
+    wrapper.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*parameters, parameter, *named]
+    )
+    return wrapper  # type: ignore[return-value]
+
+
+def write_results(
+    name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+) -> Any:
+    """Call a function, and write its results into tensors.
+
+    Returns:
+        `out`; of a named tuple one of the same kind.
+
+    Raises:
+        GradientError: gradients are on, and an operand or a target requires them.
+        ArgumentError: there are more or fewer targets than results, or they are on another device.
+        DTypeError: a target is no tensor, or cannot hold the dtype of its result.
+        ShapeError: a target has elements, and another shape than its result.
+    """
+    targets = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    for target in targets:
+        if not isinstance(target, TensorBase):
+            raise DTypeError(f"[{name}] expected a tensor for 'out', got {type(target).__name__}")
+    operands = list(_tensors([*args, *kwargs.values()]))
+    if tape.state.enabled and any(map(tape.wants_gradient, (*operands, *targets))):
+        raise GradientError(
+            f"[{name}] no gradient flows into 'out', and an operand or 'out' requires one; leave out= away, "
+            "or call it within dl.no_grad()"
+        )
+    results = function(*args, **kwargs)
+    several = isinstance(results, (tuple, list))
+    each = tuple(results) if several else (results,)
+    if len(each) != len(targets):
+        raise ArgumentError(f"[{name}] expected {len(each)} tensors for 'out', got {len(targets)}")
+    for target, result in zip(targets, each, strict=True):
+        _check_target(name, target, result)
+    for target, result in zip(targets, each, strict=True):
+        _write(name, target, result, operands)
+    return type(results)(*targets) if several and hasattr(results, "_fields") else out
+
+
+def _tensors(values: Any) -> Iterator[TensorBase]:
+    """The tensors among arguments, and in lists of them."""
+    for value in values:
+        if isinstance(value, TensorBase):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _tensors(value)
+
+
+def _check_target(name: str, target: TensorBase, result: TensorBase) -> None:
+    if target.device is not result.device:
+        raise ArgumentError(
+            f"[{name}] 'out' is on {target.device}, the result on {result.device}; make it with "
+            f"device={str(result.device)!r}"
+        )
+    if DTYPE_KIND_ORDER[result.dtype.kind] > DTYPE_KIND_ORDER[target.dtype.kind]:
+        raise DTypeError(f"[{name}] a result of {result.dtype} does not fit 'out', which is {target.dtype}")
+    if target.shape != result.shape and target.numel():
+        raise ShapeError(
+            f"[{name}] 'out' has shape {target.shape}, the result {result.shape}; give a tensor of that "
+            "shape, or one without elements such as dl.empty(0)"
+        )
+
+
+def _write(name: str, target: TensorBase, result: TensorBase, operands: list[TensorBase]) -> None:
+    if target.shape == result.shape:
+        begin_change(name, target)
+        copy_into(target, result)
+        finish_change(target, recording=False)
+        return
+    if result.dtype != target.dtype:
+        result = cast(result, target.dtype.name)
+    if any(operand.storage is result.storage for operand in operands):  # a view
+        result = fresh_copy(result)
+    target.storage, target.shape = result.storage, result.shape
+    target.strides, target.offset = result.strides, result.offset
+
+
+primitives.write_results = write_results
