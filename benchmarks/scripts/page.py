@@ -13,8 +13,8 @@ HEAD = """# Public scripts with `import dl4all as torch`
 What `python benchmarks/scripts/run.py --write` found on dl4all's `{device}` with PyTorch {torch}: scripts of
 public repositories, at the commits that the links show, run with PyTorch and with dl4all. For dl4all nothing
 was changed but the imports, `torch` to `dl4all`, mechanically; *lines* counts any others that differ. Data
-sets are replaced by small files in the format that a script reads, and `torchvision`, `gymnasium` and what else is
-downloaded or shows progress by stand-ins, `benchmarks/scripts/stand_ins`, that both runs use.
+sets are replaced by small files in the format that a script reads, and `torchvision`, `gymnasium` and what
+else is downloaded or shows progress by stand-ins, `benchmarks/scripts/stand_ins`, that both runs use.
 
 PyTorch's random functions were made to give dl4all's random numbers, so that weights, dropout, noise and the
 order of the data are the same. *Losses* is how many were compared: those on which `backward` was called, or,
