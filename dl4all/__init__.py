@@ -97,6 +97,7 @@ from dl4all.tensor import layouts as _layouts
 from dl4all.tensor import legacy as _legacy
 from dl4all.tensor import random as _random
 from dl4all.tensor import ranges as _ranges
+from dl4all.tensor import signal_windows as _signal_windows
 from dl4all.tensor.creation import *
 from dl4all.tensor.dtypes import *
 from dl4all.tensor.layouts import *
@@ -104,6 +105,7 @@ from dl4all.tensor.legacy import *
 from dl4all.tensor.print_options import set_printoptions
 from dl4all.tensor.random import *
 from dl4all.tensor.ranges import *
+from dl4all.tensor.signal_windows import *
 from dl4all.tensor.sparse import sparse_coo_tensor
 from dl4all.tensor.tensor import Tensor
 from dl4all.training import Trainer
@@ -222,6 +224,7 @@ __all__ = [
     *_legacy.__all__,
     *_random.__all__,
     *_ranges.__all__,
+    *_signal_windows.__all__,
 ]
 
 double, half, long, short = float64, float16, int64, int16

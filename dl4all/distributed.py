@@ -26,7 +26,13 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """False."""
+    """False.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.distributed.is_initialized()
+        False
+    """
     return False
 
 

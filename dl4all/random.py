@@ -20,7 +20,14 @@ __all__ = [
 ]
 
 default_generator = _default_generator()
-"""The process's generator, from which calls without one draw."""
+"""The process's generator, from which calls without one draw.
+
+Example:
+    >>> import dl4all as dl
+    >>> generator = dl.manual_seed(3)
+    >>> dl.random.default_generator is generator
+    True
+"""
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ same moves with the parameter by ``dz/da = -(dF/da) / p(z; a)``.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ import numpy as np
 from dl4all import ops
 from dl4all.autograd import Function
 from dl4all.distributions.distribution import standard_normal, uniform
-from dl4all.tensor.creation import as_tensor, ones_like, zeros_like
+from dl4all.tensor.creation import as_tensor, zeros_like
 from dl4all.tensor.tensor import Tensor
 
 ROUNDS = 8
 """Trials, each of which is accepted with a probability of at least 0.95; one in 10^10 accepts none."""
+
+SERIES_END, TERMS = 1.5, 16
+"""The samples from which on the gradient is an integral, and the terms of the series below."""
 
 POINTS, WEIGHTS = np.polynomial.laguerre.laggauss(40)
 EXP_WEIGHTS = WEIGHTS * np.exp(POINTS)
@@ -62,18 +66,40 @@ def _log_samples(concentration: Tensor) -> Tensor:
 
 
 def _log_derivative(a: Tensor, log_z: Tensor) -> Tensor:
-    """``d log z / da``: the integral of p(t) (digamma(a) - log t), up to z or from it on, over z p(z).
+    """``d log z / da``."""
+    z = log_z.exp()
+    is_small = z < SERIES_END
+    wide_z, log_wide_z = z.clamp(min=SERIES_END), log_z.clamp(min=math.log(SERIES_END))
+    found: Tensor = ops.where(
+        is_small, _by_series(a, z.clamp(max=SERIES_END), log_z), _by_quadrature(a, wide_z, log_wide_z)
+    )
+    return found
+
+
+def _by_series(a: Tensor, z: Tensor, log_z: Tensor) -> Tensor:
+    """By the power series of the incomplete gamma function, term by term, for small samples.
+
+    The first term's two parts cancel for small parameters; digamma(a + 1) is their exact sum.
+    """
+    total = ((a + 1).digamma() - log_z) / a
+    factor, term = a.digamma() - log_z, zeros_like(a) + 1
+    for n in range(1, TERMS):
+        term = term * (-z / n)
+        total = total + term * (factor + 1 / (a + n)) / (a + n)
+    return total * z.exp()
+
+
+def _by_quadrature(a: Tensor, z: Tensor, log_z: Tensor) -> Tensor:
+    """The integral of p(t) (digamma(a) - log t), up to z or from it on, over z p(z).
 
     With t = z exp(-s) up to z, and t = z exp(s) from z on, the integrand falls from s = 0 on, as fast as
     the exponent's slope |a - z| and curvature z say; quadrature by Gauss and Laguerre on that scale.
     """
-    z = log_z.exp()
-    side = ops.where(z <= a, ones_like(a), -ones_like(a))  # which part of the integral
+    side = ops.where(z <= a, zeros_like(a) + 1, zeros_like(a) - 1)  # which part of the integral
     scale = 1 / ((a - z).abs() + z.sqrt() * 0.7)
     points, weights = (as_tensor(values.astype(a.dtype), device=a.device) for values in (POINTS, EXP_WEIGHTS))
     s = side.unsqueeze(-1) * scale.unsqueeze(-1) * points
-    wide_a, wide_z = a.unsqueeze(-1), z.unsqueeze(-1)
-    exponent = -wide_a * s - wide_z * (-s).expm1()
+    exponent = -a.unsqueeze(-1) * s - z.unsqueeze(-1) * (-s).expm1()
     value = (a.digamma() - log_z).unsqueeze(-1) + s
     total: Tensor = (exponent.exp() * value * weights).sum(-1) * scale * side
     return total

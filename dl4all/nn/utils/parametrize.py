@@ -126,8 +126,8 @@ def _keep(place: Module, name: str, original: Tensor, value: Tensor) -> None:
 
 
 def register_parametrization(
-    module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
-) -> Module:
+    module: Any, tensor_name: str, parametrization: Module, *, unsafe: bool = False
+) -> Any:
     """Compute a parameter or a buffer of a module by a function at every use.
 
     Args:
@@ -189,7 +189,7 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
     return len(functions) > 0 if tensor_name is None else tensor_name in functions
 
 
-def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
+def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: bool = True) -> Any:
     """Make a parameter or a buffer of a parametrized tensor again.
 
     Args:

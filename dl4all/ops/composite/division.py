@@ -16,9 +16,7 @@ ROUNDING_MODES = (None, "trunc", "floor")
 
 
 @export("dl", "Tensor", aliases=("divide",))
-def div(
-    input: Array | Scalar, other: Array | Scalar, *, rounding_mode: RoundingMode = None
-) -> Array:
+def div(input: Array | Scalar, other: Array | Scalar, *, rounding_mode: RoundingMode = None) -> Array:
     """The quotient of each pair of elements, rounded with a `rounding_mode`.
 
     Args:

@@ -13,7 +13,8 @@ from dl4all.ops.core.tensor_base import DTYPES
 class MissingDType:
     """The name of a dtype of PyTorch that tensors here cannot have: scripts may list it, but not use it.
 
-    >>> BFLOAT16
+    >>> import dl4all as dl
+    >>> dl.bfloat16
     bfloat16
     """
 

@@ -228,6 +228,8 @@ def _avg_pool2d_gradient(
 avg_pool2d.define_sample(3)
 adaptive_avg_pool2d.define_sample(3)
 avg_pool2d.defgrad(_avg_pool2d_gradient)
+
+
 def _adaptive_avg_pool2d_gradient(g: Any, shapes: tuple[Shape], output_size: Any) -> Any:
     pooling = adaptive("adaptive_avg_pool2d", shapes[0], output_size)
     if pooling.out_size == (1, 1):  # each pixel has the same share: a view of one number for each image
