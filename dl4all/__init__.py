@@ -22,9 +22,11 @@ from dl4all import (
     cuda,
     data,
     distributed,
+    distributions,
     errors,
     fft,
     func,
+    hub,
     io,
     jit,
     linalg,
@@ -33,11 +35,13 @@ from dl4all import (
     mps,
     multiprocessing,
     nn,
+    onnx,
     optim,
     random,
     sparse,
     special,
     training,
+    utils,
     version,
     xpu,
 )
@@ -93,6 +97,7 @@ from dl4all.tensor import layouts as _layouts
 from dl4all.tensor import legacy as _legacy
 from dl4all.tensor import random as _random
 from dl4all.tensor import ranges as _ranges
+from dl4all.tensor import signal_windows as _signal_windows
 from dl4all.tensor.creation import *
 from dl4all.tensor.dtypes import *
 from dl4all.tensor.layouts import *
@@ -100,6 +105,7 @@ from dl4all.tensor.legacy import *
 from dl4all.tensor.print_options import set_printoptions
 from dl4all.tensor.random import *
 from dl4all.tensor.ranges import *
+from dl4all.tensor.signal_windows import *
 from dl4all.tensor.sparse import sparse_coo_tensor
 from dl4all.tensor.tensor import Tensor
 from dl4all.training import Trainer
@@ -168,9 +174,12 @@ __all__ = [
     "device",
     "devices",
     "enable_grad",
+    "distributions",
     "errors",
     "fallback",
     "func",
+    "hub",
+    "utils",
     "float16",
     "float32",
     "float64",
@@ -189,6 +198,7 @@ __all__ = [
     "models",
     "nn",
     "no_grad",
+    "onnx",
     "optim",
     "parallel",
     "pin",
@@ -214,6 +224,7 @@ __all__ = [
     *_legacy.__all__,
     *_random.__all__,
     *_ranges.__all__,
+    *_signal_windows.__all__,
 ]
 
 double, half, long, short = float64, float16, int64, int16

@@ -12,15 +12,23 @@ from dl4all.ops import atleast_1d as atleast_1d
 from dl4all.ops import atleast_2d as atleast_2d
 from dl4all.ops import atleast_3d as atleast_3d
 from dl4all.ops import bincount as bincount
+from dl4all.ops import bitwise_left_shift as bitwise_left_shift
+from dl4all.ops import bitwise_right_shift as bitwise_right_shift
 from dl4all.ops import block_diag as block_diag
+from dl4all.ops import broadcast_shapes as broadcast_shapes
 from dl4all.ops import broadcast_tensors as broadcast_tensors
 from dl4all.ops import broadcast_to as broadcast_to
 from dl4all.ops import cartesian_prod as cartesian_prod
 from dl4all.ops import cdist as cdist
 from dl4all.ops import celu as celu
+from dl4all.ops import cholesky as cholesky
 from dl4all.ops import chunk as chunk
 from dl4all.ops import clone as clone
+from dl4all.ops import combinations as combinations
+from dl4all.ops import corrcoef as corrcoef
+from dl4all.ops import cov as cov
 from dl4all.ops import cumulative_trapezoid as cumulative_trapezoid
+from dl4all.ops import det as det
 from dl4all.ops import diag_embed as diag_embed
 from dl4all.ops import diagflat as diagflat
 from dl4all.ops import diagonal as diagonal
@@ -33,39 +41,51 @@ from dl4all.ops import flatten as flatten
 from dl4all.ops import flip as flip
 from dl4all.ops import fliplr as fliplr
 from dl4all.ops import flipud as flipud
+from dl4all.ops import gcd as gcd
+from dl4all.ops import histogram as histogram
 from dl4all.ops import hsplit as hsplit
 from dl4all.ops import index_fill as index_fill
 from dl4all.ops import index_put as index_put
+from dl4all.ops import index_reduce as index_reduce
+from dl4all.ops import inverse as inverse
 from dl4all.ops import is_nonzero as is_nonzero
 from dl4all.ops import isclose as isclose
 from dl4all.ops import isfinite as isfinite
 from dl4all.ops import isinf as isinf
 from dl4all.ops import isnan as isnan
 from dl4all.ops import isreal as isreal
+from dl4all.ops import lcm as lcm
+from dl4all.ops import logdet as logdet
 from dl4all.ops import masked_fill as masked_fill
 from dl4all.ops import masked_scatter as masked_scatter
 from dl4all.ops import moveaxis as moveaxis
 from dl4all.ops import movedim as movedim
+from dl4all.ops import nanquantile as nanquantile
 from dl4all.ops import narrow as narrow
 from dl4all.ops import pairwise_distance as pairwise_distance
 from dl4all.ops import pdist as pdist
 from dl4all.ops import permute as permute
+from dl4all.ops import pinverse as pinverse
 from dl4all.ops import pixel_shuffle as pixel_shuffle
 from dl4all.ops import pixel_unshuffle as pixel_unshuffle
 from dl4all.ops import positive as positive
 from dl4all.ops import prelu as prelu
+from dl4all.ops import qr as qr
 from dl4all.ops import ravel as ravel
 from dl4all.ops import relu as relu
 from dl4all.ops import reshape as reshape
 from dl4all.ops import roll as roll
 from dl4all.ops import rot90 as rot90
+from dl4all.ops import row_stack as row_stack
 from dl4all.ops import rsub as rsub
 from dl4all.ops import select as select
 from dl4all.ops import select_scatter as select_scatter
 from dl4all.ops import selu as selu
 from dl4all.ops import slice_scatter as slice_scatter
+from dl4all.ops import slogdet as slogdet
 from dl4all.ops import split as split
 from dl4all.ops import squeeze as squeeze
+from dl4all.ops import svd as svd
 from dl4all.ops import swapaxes as swapaxes
 from dl4all.ops import swapdims as swapdims
 from dl4all.ops import t as t
@@ -79,6 +99,7 @@ from dl4all.ops import unbind as unbind
 from dl4all.ops import unflatten as unflatten
 from dl4all.ops import unique as unique
 from dl4all.ops import unique_consecutive as unique_consecutive
+from dl4all.ops import unravel_index as unravel_index
 from dl4all.ops import unsqueeze as unsqueeze
 from dl4all.ops import vander as vander
 from dl4all.ops import vsplit as vsplit
@@ -320,11 +341,14 @@ __all__ = [
     "baddbmm",
     "bincount",
     "bitwise_and",
+    "bitwise_left_shift",
     "bitwise_not",
     "bitwise_or",
+    "bitwise_right_shift",
     "bitwise_xor",
     "block_diag",
     "bmm",
+    "broadcast_shapes",
     "broadcast_tensors",
     "broadcast_to",
     "bucketize",
@@ -334,6 +358,7 @@ __all__ = [
     "ceil",
     "celu",
     "chain_matmul",
+    "cholesky",
     "chunk",
     "clamp",
     "clamp_max",
@@ -341,12 +366,15 @@ __all__ = [
     "clip",
     "clone",
     "column_stack",
+    "combinations",
     "concat",
     "concatenate",
     "copysign",
+    "corrcoef",
     "cos",
     "cosh",
     "count_nonzero",
+    "cov",
     "cross",
     "cummax",
     "cummin",
@@ -354,6 +382,7 @@ __all__ = [
     "cumsum",
     "cumulative_trapezoid",
     "deg2rad",
+    "det",
     "diag",
     "diag_embed",
     "diagflat",
@@ -389,6 +418,7 @@ __all__ = [
     "fmod",
     "frac",
     "gather",
+    "gcd",
     "ge",
     "ger",
     "greater",
@@ -396,6 +426,7 @@ __all__ = [
     "gt",
     "heaviside",
     "histc",
+    "histogram",
     "hsplit",
     "hstack",
     "hypot",
@@ -403,8 +434,10 @@ __all__ = [
     "index_copy",
     "index_fill",
     "index_put",
+    "index_reduce",
     "index_select",
     "inner",
+    "inverse",
     "is_nonzero",
     "isclose",
     "isfinite",
@@ -416,6 +449,7 @@ __all__ = [
     "isreal",
     "kron",
     "kthvalue",
+    "lcm",
     "ldexp",
     "le",
     "lerp",
@@ -430,6 +464,7 @@ __all__ = [
     "logaddexp",
     "logaddexp2",
     "logcumsumexp",
+    "logdet",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -459,6 +494,7 @@ __all__ = [
     "nan_to_num",
     "nanmean",
     "nanmedian",
+    "nanquantile",
     "nansum",
     "narrow",
     "ne",
@@ -471,12 +507,14 @@ __all__ = [
     "pairwise_distance",
     "pdist",
     "permute",
+    "pinverse",
     "pixel_shuffle",
     "pixel_unshuffle",
     "positive",
     "pow",
     "prelu",
     "prod",
+    "qr",
     "quantile",
     "rad2deg",
     "ravel",
@@ -489,6 +527,7 @@ __all__ = [
     "roll",
     "rot90",
     "round",
+    "row_stack",
     "rsqrt",
     "rsub",
     "scatter",
@@ -506,6 +545,7 @@ __all__ = [
     "sinc",
     "sinh",
     "slice_scatter",
+    "slogdet",
     "softmax",
     "sort",
     "split",
@@ -518,6 +558,7 @@ __all__ = [
     "sub",
     "subtract",
     "sum",
+    "svd",
     "swapaxes",
     "swapdims",
     "t",
@@ -541,6 +582,7 @@ __all__ = [
     "unflatten",
     "unique",
     "unique_consecutive",
+    "unravel_index",
     "unsqueeze",
     "vander",
     "var",

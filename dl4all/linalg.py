@@ -1,28 +1,227 @@
-"""Linear algebra under the names of ``torch.linalg``: norms and products; there are no factorizations."""
+"""Linear algebra under the names of ``torch.linalg``; factorizations are computed by LAPACK on the host."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from dl4all import ops
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops import matmul, matrix_power
+from dl4all.ops.composite.factorizations import pseudoinverse
 from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.tensor.tensor import Tensor
 
 __all__ = [
+    "cholesky",
+    "cond",
     "cross",
+    "det",
     "diagonal",
+    "eigh",
+    "eigvalsh",
+    "inv",
+    "lstsq",
     "matmul",
     "matrix_norm",
     "matrix_power",
+    "matrix_rank",
     "multi_dot",
     "norm",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_triangular",
+    "svd",
+    "svdvals",
     "vecdot",
     "vector_norm",
 ]
+
+inv = ops.inverse
+det, slogdet, solve, solve_triangular = ops.det, ops.slogdet, ops.solve, ops.solve_triangular
+eigh, svd = ops.eigh, ops.svd_factors
+
+
+def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
+    """The Cholesky factors of symmetric positive definite matrices; see :func:`dl4all.cholesky`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.linalg.cholesky(dl.tensor([[4.0, 2.0], [2.0, 5.0]])).tolist()
+        [[2.0, 0.0], [1.0, 2.0]]
+    """
+    return ops.cholesky(A, upper)
+
+
+def qr(A: Tensor, mode: Literal["reduced", "complete"] = "reduced") -> Any:
+    """The QR decomposition of matrices, ``A = Q @ R``; see :func:`dl4all.qr`.
+
+    Args:
+        A: float32 or float64 of shape (..., m, n).
+        mode: "complete" for a square `Q`.
+
+    Raises:
+        ArgumentError: the mode is unknown.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.linalg.qr(dl.tensor([[-3.0], [-4.0]])).R.abs().tolist()
+        [[5.0]]
+    """
+    if mode not in ("reduced", "complete"):
+        raise ArgumentError(f"[qr] mode must be 'reduced' or 'complete', got {mode!r}")
+    return ops.qr(A, mode == "reduced")
+
+
+def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
+    """The eigenvalues of symmetric matrices, ascending; see :func:`eigh`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.linalg.eigvalsh(dl.tensor([[2.0, 0.0], [0.0, 1.0]])).tolist()
+        [1.0, 2.0]
+    """
+    return ops.eigh(A, UPLO).eigenvalues
+
+
+def svdvals(A: Tensor) -> Tensor:
+    """The singular values of matrices, descending; see :func:`svd`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.linalg.svdvals(dl.tensor([[3.0, 0.0], [0.0, 4.0]])).tolist()
+        [4.0, 3.0]
+    """
+    return ops.svd_factors(A, False).S
+
+
+def pinv(
+    A: Tensor, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False
+) -> Tensor:
+    """The pseudoinverses of matrices, by their singular values.
+
+    Args:
+        A: float32 or float64 of shape (..., m, n).
+        atol: singular values up to it count as 0.
+        rtol: so do those up to this part of the largest one: the dtype's precision times the larger of m and
+            n, unless `atol` is given.
+        hermitian: whether the matrices are symmetric; then only their lower triangles are read.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.linalg.pinv(dl.tensor([[2.0], [0.0]])).tolist()
+        [[0.5, 0.0]]
+    """
+    return pseudoinverse(_symmetric(A) if hermitian else A, *_limits(A, atol, rtol))
+
+
+def matrix_rank(
+    A: Tensor,
+    tol: float | None = None,
+    *,
+    atol: float | None = None,
+    rtol: float | None = None,
+    hermitian: bool = False,
+) -> Tensor:
+    """The number of singular values of matrices that are not 0.
+
+    Args:
+        A: float32 or float64 of shape (..., m, n).
+        tol: an older name of `atol`.
+        atol, rtol, hermitian: as for :func:`pinv`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.linalg.matrix_rank(dl.tensor([[1.0, 1.0], [1.0, 1.0]])).item()
+        1
+    """
+    values = svdvals(_symmetric(A) if hermitian else A)
+    absolute, relative = _limits(A, tol if atol is None else atol, rtol)
+    if not values.shape[-1]:
+        return values.sum(-1).to("int64")
+    return (values > (values.amax(-1, keepdim=True) * relative).clamp(min=absolute)).sum(-1)
+
+
+def _symmetric(A: Tensor) -> Tensor:
+    """Symmetric matrices with these lower triangles."""
+    return A.tril() + A.tril(-1).transpose(-1, -2)
+
+
+def _limits(A: Tensor, atol: float | None, rtol: float | None) -> tuple[float, float]:
+    """Up to which number, and up to which part of the largest one, singular values count as 0."""
+    if rtol is None:
+        rtol = float(np.finfo(A.dtype).eps) * max(A.shape[-2:]) if not atol else 0.0
+    return atol or 0.0, rtol
+
+
+class LeastSquares(NamedTuple):
+    """What :func:`lstsq` returns."""
+
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
+
+
+def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LeastSquares:
+    """The X for which ``A @ X - B`` has the least norm.
+
+    Args:
+        A: float32 or float64 of shape (..., m, n).
+        B: shape (..., m, k).
+        rcond: singular values below this part of the largest one count as 0.
+        driver: "gelsy" (the default), "gels", "gelsd" or "gelss": what else is returned; the solution is always
+            that by singular values.
+
+    Returns:
+        ``solution`` of shape (..., n, k); ``residuals`` of shape (..., k), sums of squares of what is left;
+        ``rank``; with "gelsd" and "gelss" ``singular_values``. What is not determined has the shape (0,).
+
+    Raises:
+        ArgumentError: there is no such driver.
+
+    Example:
+        >>> import dl4all as dl
+        >>> A, B = dl.tensor([[1.0], [1.0]]), dl.tensor([[1.0], [3.0]])
+        >>> dl.linalg.lstsq(A, B).solution.tolist()
+        [[2.0]]
+    """
+    if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
+        raise ArgumentError(f"[lstsq] driver must be gels, gelsy, gelsd or gelss, got {driver!r}")
+    solution: Tensor = pinv(A, rtol=rcond) @ B
+    rank, none = matrix_rank(A, rtol=rcond), A.new_zeros(0)
+    left = A @ solution - B
+    determined = A.shape[-2] > A.shape[-1] and bool((rank == A.shape[-1]).all())
+    return LeastSquares(
+        solution,
+        (left * left).sum(-2) if determined else none,
+        none.to("int64") if driver == "gels" else rank,
+        svdvals(A) if driver in ("gelsd", "gelss") else none,
+    )
+
+
+def cond(A: Tensor, p: float | str | None = None) -> Tensor:
+    """The condition numbers of matrices: the norm of a matrix times that of its inverse.
+
+    Args:
+        A: float32 or float64 of shape (..., m, n); square but for `p` None, 2 and -2.
+        p: the norm as for :func:`matrix_norm`; 2 by default.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.linalg.cond(dl.tensor([[2.0, 0.0], [0.0, 1.0]])).item()
+        2.0
+    """
+    if p is None or p in (2, -2):
+        values = svdvals(A)
+        ratio = values[..., 0] / values[..., -1]
+        return 1 / ratio if p == -2 else ratio
+    return matrix_norm(A, p) * matrix_norm(inv(A), p)
 
 
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
@@ -126,13 +325,14 @@ def matrix_norm(
 
     Args:
         A: floats with at least two axes.
-        ord: ``"fro"``, or 1, -1, infinity or minus infinity: the largest or smallest sum of a column or row.
+        ord: ``"fro"``; 1, -1, infinity or minus infinity: the largest or smallest sum of a column or row;
+            ``"nuc"``, 2 or -2: the sum of the singular values, the largest or the smallest one.
         dim: the axes of the matrices.
         keepdim: keep them, with size 1.
         dtype: convert to it before.
 
     Raises:
-        ArgumentError: the norm needs singular values (``"nuc"``, 2, -2), or is unknown.
+        ArgumentError: the norm is unknown.
 
     Example:
         >>> import dl4all as dl
@@ -145,10 +345,13 @@ def matrix_norm(
     if ord == "fro":
         result: Tensor = ops.norm(A, 2, (rows, columns), keepdim)
         return result
+    if ord == "nuc" or ord in (2, -2):
+        values = svdvals(A.movedim((rows, columns), (-2, -1)))
+        found = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
+        first, second = sorted((rows, columns))
+        return found.unsqueeze(first).unsqueeze(second) if keepdim else found
     if not isinstance(ord, (int, float)) or abs(ord) not in (1, math.inf):
-        raise ArgumentError(
-            f"[matrix_norm] expected 'fro', 1, -1, inf or -inf, got {ord!r}; there are no singular values"
-        )
+        raise ArgumentError(f"[matrix_norm] expected 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, got {ord!r}")
     summed, kept = (rows, columns) if abs(ord) == 1 else (columns, rows)
     sums = A.abs().sum(summed, keepdim=True)
     reduced = sums.amax(kept, keepdim=True) if ord > 0 else sums.amin(kept, keepdim=True)

@@ -36,6 +36,31 @@ def refuse(space: str, name: str) -> NoReturn:
     raise AttributeError(f"{where}.{name}: {text}", name=name, obj=None)
 
 
+class MissingName:
+    """An attribute of a class that is not there, and answers.
+
+    A ``__getattr__`` in its place would be paid for by every attribute of every instance.
+    """
+
+    __slots__ = ("name", "space")
+
+    def __init__(self, space: str, name: str) -> None:
+        self.space, self.name = space, name
+
+    def __get__(self, instance: object, owner: type | None = None) -> NoReturn:
+        refuse(self.space, self.name)
+
+
+def add_missing(cls: type, space: str) -> None:
+    """Let the names of a class of PyTorch's answer that `cls` does not have."""
+    from dl4all.torch_names import INSTEAD, MISSING
+
+    listed = (word for words in MISSING[space].values() for word in words.split())
+    for name in (*listed, *INSTEAD.get(space, {})):
+        if not hasattr(cls, name):
+            setattr(cls, name, MissingName(space, name))
+
+
 def answering(space: str) -> Callable[[str], Any]:
     """The ``__getattr__`` of a module: for names that it does not have."""
 

@@ -279,7 +279,7 @@ MISSING: dict[str, dict[str, str]] = {
             "all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_gather_single "
             "all_reduce all_reduce_coalesced all_to_all all_to_all_single autograd batch_isend_irecv "
             "breakpoint broadcast broadcast_object_list c10d_logger config constants default_pg_timeout "
-            "destroy_process_group device_mesh distributed_c10d gather gather_object get_backend "
+            "device_mesh distributed_c10d gather gather_object get_backend "
             "get_backend_config get_debug_level get_default_backend_for_device get_global_rank "
             "get_group_rank get_node_local_rank get_pg_count get_process_group_ranks group init_device_mesh "
             "irecv is_backend_available is_gloo_available is_mpi_available is_nccl_available "
@@ -441,7 +441,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "barrier": "dl.synchronize()",
         "get_rank": "0: there is one process",
         "get_world_size": "1: there is one process",
-        "init_process_group": "dl.parallel(model)",
     },
     "torch.autograd": {
         "Variable": "the tensor itself",

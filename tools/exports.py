@@ -137,6 +137,13 @@ def top_level(found: list[Function]) -> str:
     return "\n".join([*lines, "", _all(name for _, name in names)])
 
 
+def top_level_stub(found: list[Function]) -> str:
+    """Types of the functions of ``dl``: those of ``dl4all.ops``, which know `out`."""
+    names = [name for f in found for name in f.names_in("dl")]
+    lines = [f"from dl4all.ops import {name} as {name}" for name in names]
+    return "\n".join([NOTE, *lines, "", _all(iter(names))])
+
+
 def out_functions() -> set[str]:
     """The names of the functions that take `out`, from the list beside the decorator."""
     for node in _source("dl4all.ops.indexing.out_argument").body:
@@ -233,9 +240,6 @@ class _Types:
         args = copy.deepcopy(node.args)
         if returns:
             _drop_inplace(args)
-        elif not method and name in out_functions():
-            args.kwonlyargs.append(ast.arg("out", ast.parse(OUT_TYPE, mode="eval").body))
-            args.kw_defaults.append(ast.Constant(None))
         every = [*args.posonlyargs, *args.args, args.vararg, *args.kwonlyargs, args.kwarg]
         for a in every:
             if a is not None:
@@ -244,6 +248,10 @@ class _Types:
                 if f.takes_numbers and ast.unparse(a.annotation) == "Array":
                     text += " | float"
                 a.annotation = ast.parse(text, mode="eval").body
+        if not method and not returns and name in out_functions():
+            self._imports["Sequence"] = "from collections.abc import Sequence"
+            args.kwonlyargs.append(ast.arg("out", ast.parse(OUT_TYPE, mode="eval").body))
+            args.kw_defaults.append(ast.Constant(None))
         if method:
             (args.posonlyargs or args.args)[0].arg = "self"
             (args.posonlyargs or args.args)[0].annotation = None
@@ -333,6 +341,7 @@ def pages() -> dict[Path, str]:
     written |= {
         OPS / "__init__.pyi": ops_stub(found),
         ROOT / "_functions.py": top_level(found),
+        ROOT / "_functions.pyi": top_level_stub(found),
         ROOT / "nn" / "functional.py": functional(found),
         ROOT / "nn" / "functional.pyi": functional_stub(found),
         ROOT / "tensor" / "methods.py": methods(found),

@@ -60,7 +60,7 @@ def absent(space: str) -> set[str]:
     theirs, ours = spaces()[space]
     if theirs is None or ours is None:
         return set()
-    found = public(theirs) - set(dir(ours))
+    found = public(theirs) - {name for name in dir(ours) if hasattr(ours, name)}
     folders = [Path(folder) for folder in vars(ours).get("__path__", ())]
     return {name for name in found if not any((folder / name).is_dir() for folder in folders)}
 

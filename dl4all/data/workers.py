@@ -25,8 +25,10 @@ class WorkerInfo:
 
     Example:
         >>> import dl4all as dl
-        >>> dl.data.get_worker_info() is None  # outside of a worker
-        True
+        >>> data = dl.data.DataLoader([5, 7], num_workers=2, device="cpu", collate_fn=lambda samples: (
+        ...     samples[0], dl.data.get_worker_info().num_workers))
+        >>> list(data)
+        [(5, 2), (7, 2)]
     """
 
     id: int

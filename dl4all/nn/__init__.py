@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dl4all.nn import functional as functional
 from dl4all.nn import init as init
+from dl4all.nn import modules as modules
+from dl4all.nn import parallel as parallel
+from dl4all.nn import parameter as parameter
 from dl4all.nn import utils as utils
 from dl4all.nn.activation import CELU as CELU
 from dl4all.nn.activation import ELU as ELU
@@ -105,6 +108,7 @@ from dl4all.nn.normalization import InstanceNorm3d as InstanceNorm3d
 from dl4all.nn.normalization import LayerNorm as LayerNorm
 from dl4all.nn.normalization import LocalResponseNorm as LocalResponseNorm
 from dl4all.nn.normalization import RMSNorm as RMSNorm
+from dl4all.nn.normalization import SyncBatchNorm as SyncBatchNorm
 from dl4all.nn.padding import CircularPad1d as CircularPad1d
 from dl4all.nn.padding import CircularPad2d as CircularPad2d
 from dl4all.nn.padding import CircularPad3d as CircularPad3d
@@ -120,6 +124,7 @@ from dl4all.nn.padding import ReplicationPad3d as ReplicationPad3d
 from dl4all.nn.padding import ZeroPad1d as ZeroPad1d
 from dl4all.nn.padding import ZeroPad2d as ZeroPad2d
 from dl4all.nn.padding import ZeroPad3d as ZeroPad3d
+from dl4all.nn.parallel import DataParallel as DataParallel
 from dl4all.nn.parameter import Buffer as Buffer
 from dl4all.nn.parameter import Parameter as Parameter
 from dl4all.nn.parameter import UninitializedBuffer as UninitializedBuffer
@@ -171,4 +176,4 @@ from dl4all.nn.upsampling import UpsamplingNearest2d as UpsamplingNearest2d
 
 # What `import *` takes; type checkers take the names above, which they cannot read from an expression.
 _NAMES = sorted(name for name, value in globals().items() if callable(value))
-globals()["__all__"] = ["functional", "init", "utils", *_NAMES]
+globals()["__all__"] = ["functional", "init", "modules", "parallel", "parameter", "utils", *_NAMES]

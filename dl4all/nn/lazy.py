@@ -238,10 +238,8 @@ class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
 class _LazyInstanceNorm(_LazyNorm):
     """An instance normalization, whose inputs may be without the axis of samples."""
 
-    ranks: ClassVar[tuple[int, ...]]
-
     def inputs_of(self, input: Tensor) -> int:
-        return input.shape[0] if input.ndim == self.ranks[0] else input.shape[1]
+        return input.shape[0] if input.ndim == self.cls_to_become.ranks[0] else input.shape[1]
 
 
 class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):

@@ -1,4 +1,4 @@
-"""Margin losses as layers: of pairs, of classes, of several labels and of triplets."""
+"""Losses with a margin as layers: of embeddings, rankings, classes and triplets."""
 
 from __future__ import annotations
 

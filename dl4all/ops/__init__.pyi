@@ -1,7 +1,7 @@
 # Written by tools/exports.py from the @export declarations in dl4all/ops; run it after changing them.
 
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, overload
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, overload
 
 import numpy.typing as npt
 
@@ -17,12 +17,32 @@ from dl4all.ops.indexing.indices import Indices, NDArray
 from dl4all.ops.memory.views import BasicIndex
 from dl4all.ops.pool.windows import OutputSizes, Pooling, Sizes
 from dl4all.ops.random.generator import Generator
-from dl4all.ops.reduce.vector_norm import Sequence, Tensor
 from dl4all.tensor.tensor import Tensor
 
 class Extremes(NamedTuple):
     values: Tensor
     indices: Tensor
+
+class SignAndLogarithm(NamedTuple):
+    sign: Tensor
+    logabsdet: Tensor
+
+class Orthogonal(NamedTuple):
+    Q: Tensor
+    R: Tensor
+
+class Eigen(NamedTuple):
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+class SingularValues(NamedTuple):
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+class Histogram(NamedTuple):
+    hist: Tensor
+    bin_edges: Tensor
 
 class Sorted(NamedTuple):
     values: Tensor
@@ -150,6 +170,11 @@ def hypot(input: Tensor, other: Tensor, *, out: Tensor | Sequence[Tensor] | None
 def logaddexp(input: Tensor, other: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
 def logaddexp2(input: Tensor, other: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
 def rsub(input: Tensor, other: Tensor | Scalar, *, alpha: float = 1) -> Tensor: ...
+def cov(
+    input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
+) -> Tensor: ...
+def corrcoef(input: Tensor) -> Tensor: ...
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor: ...
 def cummax(input: Tensor, dim: int, *, out: Tensor | Sequence[Tensor] | None = None) -> Extremes: ...
 def cummin(input: Tensor, dim: int, *, out: Tensor | Sequence[Tensor] | None = None) -> Extremes: ...
 def logcumsumexp(input: Tensor, dim: int, *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
@@ -199,6 +224,20 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor: ...
+def inverse(A: Tensor) -> Tensor: ...
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor: ...
+def cholesky(A: Tensor, upper: bool = False) -> Tensor: ...
+def slogdet(A: Tensor) -> SignAndLogarithm: ...
+def logdet(A: Tensor) -> Tensor: ...
+def det(A: Tensor) -> Tensor: ...
+def qr(input: Tensor, some: bool = True) -> Orthogonal: ...
+def eigh(A: Tensor, UPLO: str = "L") -> Eigen: ...
+def svd_factors(A: Tensor, full_matrices: bool = True) -> SingularValues: ...
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SingularValues: ...
+def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor: ...
+def solve_triangular(
+    A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor: ...
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor: ...
 def grid_sample(
     input: Tensor,
@@ -216,6 +255,20 @@ def histc(
     *,
     out: Tensor | Sequence[Tensor] | None = None,
 ) -> Tensor: ...
+def histogram(
+    input: Tensor,
+    bins: int | Tensor = 100,
+    *,
+    range: tuple[float, float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Histogram: ...
+def bitwise_left_shift(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor: ...
+def bitwise_right_shift(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor: ...
+def gcd(input: Tensor, other: Tensor) -> Tensor: ...
+def lcm(input: Tensor, other: Tensor) -> Tensor: ...
+def unravel_index(indices: Tensor, shape: int | Shape) -> tuple[Tensor, ...]: ...
+def broadcast_shapes(*shapes: int | Sequence[int]) -> Shape: ...
 def interpolate(
     input: Tensor,
     size: int | Sequence[int] | None = None,
@@ -262,6 +315,14 @@ def block_diag(*tensors: Tensor) -> Tensor: ...
 def trace(input: Tensor) -> Tensor: ...
 def diagflat(input: Tensor, offset: int = 0) -> Tensor: ...
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor: ...
+def nanquantile(
+    input: Tensor,
+    q: Tensor | float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: Interpolation = "linear",
+) -> Tensor: ...
 @overload
 def median(
     input: Tensor, dim: None = None, keepdim: bool = False, *, out: Tensor | Sequence[Tensor] | None = None
@@ -343,6 +404,16 @@ def scatter_reduce(
     include_self: bool = True,
     out: Tensor | Sequence[Tensor] | None = None,
 ) -> Tensor: ...
+def index_reduce(
+    input: Tensor,
+    dim: int,
+    index: Tensor | npt.ArrayLike,
+    source: Tensor,
+    reduce: Literal["prod", "mean", "amax", "amin"],
+    *,
+    include_self: bool = True,
+) -> Tensor: ...
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor: ...
 @overload
 def unique(input: Tensor, sorted: bool = True, *, dim: int | None = None) -> Tensor: ...
 @overload
@@ -800,6 +871,9 @@ def stack(
 ) -> Tensor: ...
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
+
+row_stack = vstack
+
 def split(
     tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]: ...
@@ -960,7 +1034,7 @@ def pairwise_distance(
 ) -> Tensor: ...
 def pdist(input: Tensor, p: float = 2.0) -> Tensor: ...
 def dot(input: Tensor, tensor: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
-def einsum(equation: Tensor | str, *operands: Tensor | Sequence[Any]) -> Tensor: ...
+def einsum(equation: Tensor | str, *operands: Tensor | Sequence[object]) -> Tensor: ...
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
 def cross_entropy(
@@ -1349,6 +1423,7 @@ def max_pool1d_with_indices(
     padding: Sizes = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> tuple[Tensor, Tensor]: ...
 def avg_pool1d(
     input: Tensor,
@@ -1360,7 +1435,9 @@ def avg_pool1d(
 ) -> Tensor: ...
 def adaptive_avg_pool1d(input: Tensor, output_size: Sizes) -> Tensor: ...
 def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Tensor: ...
-def adaptive_max_pool1d_with_indices(input: Tensor, output_size: Sizes) -> tuple[Tensor, Tensor]: ...
+def adaptive_max_pool1d_with_indices(
+    input: Tensor, output_size: Sizes, return_indices: bool = False
+) -> tuple[Tensor, Tensor]: ...
 def max_pool2d(
     input: Tensor,
     kernel_size: Sizes,
@@ -1377,9 +1454,12 @@ def max_pool2d_with_indices(
     padding: Sizes = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> tuple[Tensor, Tensor]: ...
 def adaptive_max_pool2d(input: Tensor, output_size: OutputSizes, return_indices: bool = False) -> Tensor: ...
-def adaptive_max_pool2d_with_indices(input: Tensor, output_size: OutputSizes) -> tuple[Tensor, Tensor]: ...
+def adaptive_max_pool2d_with_indices(
+    input: Tensor, output_size: OutputSizes, return_indices: bool = False
+) -> tuple[Tensor, Tensor]: ...
 def avg_pool3d(
     input: Tensor,
     kernel_size: Sizes,
@@ -1405,10 +1485,13 @@ def max_pool3d_with_indices(
     padding: Sizes = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> tuple[Tensor, Tensor]: ...
 def adaptive_avg_pool3d(input: Tensor, output_size: OutputSizes) -> Tensor: ...
 def adaptive_max_pool3d(input: Tensor, output_size: OutputSizes, return_indices: bool = False) -> Tensor: ...
-def adaptive_max_pool3d_with_indices(input: Tensor, output_size: OutputSizes) -> tuple[Tensor, Tensor]: ...
+def adaptive_max_pool3d_with_indices(
+    input: Tensor, output_size: OutputSizes, return_indices: bool = False
+) -> tuple[Tensor, Tensor]: ...
 def uniform_(
     input: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor: ...
@@ -1531,11 +1614,11 @@ def log_softmax(
 def softmin(
     input: Tensor, dim: int | None = None, dtype: DTypeLike = None, *, _stacklevel: int = 3
 ) -> Tensor: ...
-def softmax_backward(grad: Tensor, result: Tensor, dim: int) -> Tensor: ...
-def log_softmax_backward(grad: Tensor, result: Tensor, dim: int) -> Tensor: ...
 def logsumexp(
     input: Tensor, dim: Dims, keepdim: bool = False, *, out: Tensor | Sequence[Tensor] | None = None
 ) -> Tensor: ...
+def softmax_backward(grad: Tensor, result: Tensor, dim: int) -> Tensor: ...
+def log_softmax_backward(grad: Tensor, result: Tensor, dim: int) -> Tensor: ...
 def var(
     input: Tensor,
     dim: Dims = None,
@@ -1704,11 +1787,14 @@ __all__ = [
     "binary_error_backward",
     "bincount",
     "bitwise_and",
+    "bitwise_left_shift",
     "bitwise_not",
     "bitwise_or",
+    "bitwise_right_shift",
     "bitwise_xor",
     "block_diag",
     "bmm",
+    "broadcast_shapes",
     "broadcast_tensors",
     "broadcast_to",
     "bucketize",
@@ -1720,6 +1806,7 @@ __all__ = [
     "celu",
     "chain_matmul",
     "channel_shuffle",
+    "cholesky",
     "chunk",
     "clamp",
     "clamp_max",
@@ -1728,6 +1815,7 @@ __all__ = [
     "clip",
     "clone",
     "column_stack",
+    "combinations",
     "concat",
     "concatenate",
     "contiguous",
@@ -1741,11 +1829,13 @@ __all__ = [
     "conv_weight",
     "copy_",
     "copysign",
+    "corrcoef",
     "cos",
     "cosh",
     "cosine_embedding_loss",
     "cosine_similarity",
     "count_nonzero",
+    "cov",
     "cross",
     "cross_entropy",
     "cross_entropy_backward",
@@ -1758,6 +1848,7 @@ __all__ = [
     "cumsum_backward",
     "cumulative_trapezoid",
     "deg2rad",
+    "det",
     "diag",
     "diag_embed",
     "diagflat",
@@ -1775,6 +1866,7 @@ __all__ = [
     "dropout3d",
     "dsplit",
     "dstack",
+    "eigh",
     "einsum",
     "elu",
     "elu_backward",
@@ -1812,6 +1904,7 @@ __all__ = [
     "frac",
     "gather",
     "gaussian_nll_loss",
+    "gcd",
     "ge",
     "gelu",
     "gelu_exact",
@@ -1843,6 +1936,7 @@ __all__ = [
     "heaviside",
     "hinge_embedding_loss",
     "histc",
+    "histogram",
     "hsplit",
     "hstack",
     "huber_loss",
@@ -1855,10 +1949,12 @@ __all__ = [
     "index_copy",
     "index_fill",
     "index_put",
+    "index_reduce",
     "index_select",
     "inner",
     "instance_norm",
     "interpolate",
+    "inverse",
     "is_nonzero",
     "isclose",
     "isfinite",
@@ -1873,6 +1969,7 @@ __all__ = [
     "kthvalue",
     "l1_loss",
     "layer_norm",
+    "lcm",
     "ldexp",
     "le",
     "leaky_relu",
@@ -1893,6 +1990,7 @@ __all__ = [
     "logaddexp",
     "logaddexp2",
     "logcumsumexp",
+    "logdet",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -1948,6 +2046,7 @@ __all__ = [
     "nan_to_num",
     "nanmean",
     "nanmedian",
+    "nanquantile",
     "nansum",
     "narrow",
     "ndtri",
@@ -1970,6 +2069,7 @@ __all__ = [
     "pairwise_distance",
     "pdist",
     "permute",
+    "pinverse",
     "pixel_shuffle",
     "pixel_unshuffle",
     "poisson_nll_loss",
@@ -1978,7 +2078,9 @@ __all__ = [
     "pow",
     "prelu",
     "prod",
+    "put",
     "put_rows",
+    "qr",
     "quantile",
     "rad2deg",
     "random_dropout",
@@ -2000,6 +2102,7 @@ __all__ = [
     "rot90",
     "round",
     "round_even",
+    "row_stack",
     "rrelu",
     "rsqrt",
     "rsub",
@@ -2023,6 +2126,7 @@ __all__ = [
     "sinc",
     "sinh",
     "slice_scatter",
+    "slogdet",
     "smooth_error",
     "smooth_error_backward",
     "smooth_l1_loss",
@@ -2034,6 +2138,8 @@ __all__ = [
     "softplus_backward",
     "softshrink",
     "softsign",
+    "solve",
+    "solve_triangular",
     "sort",
     "split",
     "sqrt",
@@ -2048,6 +2154,8 @@ __all__ = [
     "subtract",
     "sum",
     "sum_to",
+    "svd",
+    "svd_factors",
     "swapaxes",
     "swapdims",
     "t",
@@ -2080,6 +2188,7 @@ __all__ = [
     "uniform_",
     "unique",
     "unique_consecutive",
+    "unravel_index",
     "unsqueeze",
     "upsample",
     "upsample_bilinear",

@@ -95,7 +95,8 @@ def array_ufunc(tensor: TensorBase, ufunc: np.ufunc, method: str, *inputs: Any, 
             return upload(type(tensor).result_class, result, tensor.device, copy=False)
     elif method == "__call__" and ufunc.__name__ in OPERATORS and not options:
         apply, reflected = OPERATORS[ufunc.__name__]
-        left, right = inputs
+        # Comparisons come with a NumPy number as an array without axes.
+        left, right = (one[()] if isinstance(one, np.ndarray) and not one.ndim else one for one in inputs)
         if isinstance(left, TensorBase):
             return apply(left, right)
         result = getattr(right, reflected)(left)

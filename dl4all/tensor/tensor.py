@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dl4all import autograd, ops
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
-from dl4all.missing_names import refuse
+from dl4all.missing_names import add_missing
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.limits import host_memory
@@ -59,18 +59,6 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
         TensorBase.__init__(
             self, made.storage, made.shape, made.dtype, made.device, made.strides, made.offset
         )
-
-    if not TYPE_CHECKING:  # which would take every name
-
-        def __getattr__(self, name):
-            """For names that are not there: those of PyTorch's answer why.
-
-            Example:
-                >>> import dl4all as dl
-                >>> hasattr(dl.ones(2), "bfloat16")
-                False
-            """
-            refuse("torch.Tensor", name)
 
     def where(self, condition: Tensor, other: Tensor | Scalar) -> Tensor:
         """The elements where `condition` is true, and the elements of `other` elsewhere.
@@ -173,14 +161,23 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
         """
         return ops.is_nonzero(self)
 
-    def numpy(self) -> npt.NDArray[Any]:
+    def numpy(self, *, force: bool = False) -> npt.NDArray[Any]:
         """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy.
+
+        Args:
+            force: return them for a leaf that requires gradients, too.
+
+        Raises:
+            GradientError: the tensor is a leaf that requires gradients, such as a parameter: what NumPy does
+                to its memory no gradient would know of.
 
         Example:
             >>> import dl4all as dl
             >>> dl.tensor([1.0, 2.0]).numpy()
             array([1., 2.], dtype=float32)
         """
+        if not force and self.requires_grad and self.is_leaf:
+            raise GradientError("[numpy] the tensor is a leaf that requires gradients; use .detach().numpy()")
         return transfer.download(self)
 
     def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -205,7 +202,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
             >>> np.asarray(dl.tensor([1.0], device="cpu")).tolist()
             [1.0]
         """
-        return self.numpy().data
+        return self.numpy(force=True).data
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers.
@@ -586,3 +583,4 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
 
 
 Tensor.result_class = Tensor
+add_missing(Tensor, "torch.Tensor")

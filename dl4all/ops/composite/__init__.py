@@ -22,6 +22,9 @@ from dl4all.ops.composite.binary import logaddexp as logaddexp
 from dl4all.ops.composite.binary import logaddexp2 as logaddexp2
 from dl4all.ops.composite.binary import rsub as rsub
 from dl4all.ops.composite.binary import xlogy as xlogy
+from dl4all.ops.composite.covariance import combinations as combinations
+from dl4all.ops.composite.covariance import corrcoef as corrcoef
+from dl4all.ops.composite.covariance import cov as cov
 from dl4all.ops.composite.cumulative import cummax as cummax
 from dl4all.ops.composite.cumulative import cummin as cummin
 from dl4all.ops.composite.cumulative import logcumsumexp as logcumsumexp
@@ -33,10 +36,29 @@ from dl4all.ops.composite.division import div as div
 from dl4all.ops.composite.division import div as divide
 from dl4all.ops.composite.embedding_bags import embedding as embedding
 from dl4all.ops.composite.embedding_bags import embedding_bag as embedding_bag
+from dl4all.ops.composite.factorizations import cholesky as cholesky
+from dl4all.ops.composite.factorizations import det as det
+from dl4all.ops.composite.factorizations import eigh as eigh
+from dl4all.ops.composite.factorizations import inverse as inverse
+from dl4all.ops.composite.factorizations import logdet as logdet
+from dl4all.ops.composite.factorizations import pinverse as pinverse
+from dl4all.ops.composite.factorizations import qr as qr
+from dl4all.ops.composite.factorizations import slogdet as slogdet
+from dl4all.ops.composite.factorizations import solve as solve
+from dl4all.ops.composite.factorizations import solve_triangular as solve_triangular
+from dl4all.ops.composite.factorizations import svd as svd
+from dl4all.ops.composite.factorizations import svd_factors as svd_factors
 from dl4all.ops.composite.grid_sampler import affine_grid as affine_grid
 from dl4all.ops.composite.grid_sampler import grid_sample as grid_sample
 from dl4all.ops.composite.histograms import bincount as bincount
 from dl4all.ops.composite.histograms import histc as histc
+from dl4all.ops.composite.histograms import histogram as histogram
+from dl4all.ops.composite.integer_arithmetic import bitwise_left_shift as bitwise_left_shift
+from dl4all.ops.composite.integer_arithmetic import bitwise_right_shift as bitwise_right_shift
+from dl4all.ops.composite.integer_arithmetic import broadcast_shapes as broadcast_shapes
+from dl4all.ops.composite.integer_arithmetic import gcd as gcd
+from dl4all.ops.composite.integer_arithmetic import lcm as lcm
+from dl4all.ops.composite.integer_arithmetic import unravel_index as unravel_index
 from dl4all.ops.composite.interpolation import interpolate as interpolate
 from dl4all.ops.composite.interpolation import upsample as upsample
 from dl4all.ops.composite.interpolation import upsample_bilinear as upsample_bilinear
@@ -52,6 +74,7 @@ from dl4all.ops.composite.matrices import block_diag as block_diag
 from dl4all.ops.composite.matrices import diagflat as diagflat
 from dl4all.ops.composite.matrices import trace as trace
 from dl4all.ops.composite.matrices import vander as vander
+from dl4all.ops.composite.nan_quantiles import nanquantile as nanquantile
 from dl4all.ops.composite.order_statistics import kthvalue as kthvalue
 from dl4all.ops.composite.order_statistics import median as median
 from dl4all.ops.composite.order_statistics import mode as mode
@@ -68,7 +91,9 @@ from dl4all.ops.composite.response_normalization import renorm as renorm
 from dl4all.ops.composite.scatter import index_copy as index_copy
 from dl4all.ops.composite.scatter import index_fill as index_fill
 from dl4all.ops.composite.scatter import index_put as index_put
+from dl4all.ops.composite.scatter import index_reduce as index_reduce
 from dl4all.ops.composite.scatter import masked_scatter as masked_scatter
+from dl4all.ops.composite.scatter import put as put
 from dl4all.ops.composite.scatter import scatter as scatter
 from dl4all.ops.composite.scatter import scatter_reduce as scatter_reduce
 from dl4all.ops.composite.set_routines import isin as isin
@@ -133,17 +158,25 @@ __all__ = [
     "atleast_3d",
     "bilinear",
     "bincount",
+    "bitwise_left_shift",
+    "bitwise_right_shift",
     "block_diag",
+    "broadcast_shapes",
     "broadcast_tensors",
     "bucketize",
     "cartesian_prod",
     "channel_shuffle",
+    "cholesky",
     "column_stack",
+    "combinations",
     "copysign",
+    "corrcoef",
+    "cov",
     "cummax",
     "cummin",
     "cumulative_trapezoid",
     "deg2rad",
+    "det",
     "diagflat",
     "diagonal_scatter",
     "diff",
@@ -151,6 +184,7 @@ __all__ = [
     "divide",
     "dsplit",
     "dstack",
+    "eigh",
     "embedding",
     "embedding_bag",
     "equal",
@@ -161,16 +195,20 @@ __all__ = [
     "fmin",
     "fold",
     "frac",
+    "gcd",
     "grid_sample",
     "hardshrink",
     "heaviside",
     "histc",
+    "histogram",
     "hsplit",
     "hypot",
     "index_copy",
     "index_fill",
     "index_put",
+    "index_reduce",
     "interpolate",
+    "inverse",
     "is_nonzero",
     "isclose",
     "isin",
@@ -178,22 +216,28 @@ __all__ = [
     "isposinf",
     "isreal",
     "kthvalue",
+    "lcm",
     "ldexp",
     "local_response_norm",
     "log_ndtr",
     "logaddexp",
     "logaddexp2",
     "logcumsumexp",
+    "logdet",
     "logit",
     "masked_scatter",
     "median",
     "mode",
     "msort",
     "nanmedian",
+    "nanquantile",
+    "pinverse",
     "pixel_shuffle",
     "pixel_unshuffle",
     "polygamma",
     "positive",
+    "put",
+    "qr",
     "quantile",
     "rad2deg",
     "ravel",
@@ -208,8 +252,13 @@ __all__ = [
     "signbit",
     "sinc",
     "slice_scatter",
+    "slogdet",
     "softshrink",
+    "solve",
+    "solve_triangular",
     "sort",
+    "svd",
+    "svd_factors",
     "t",
     "tanhshrink",
     "tensor_split",
@@ -220,6 +269,7 @@ __all__ = [
     "unfold",
     "unique",
     "unique_consecutive",
+    "unravel_index",
     "upsample",
     "upsample_bilinear",
     "upsample_nearest",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from dl4all.errors import ArgumentError, DTypeError
+from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.composite.host import computed_on_host, to_device_of
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import check_shape, integer, real
-from dl4all.ops.core.tensor_base import Array
+from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
 from dl4all.ops.elementwise.comparison import clamp, ge, le
@@ -105,3 +107,67 @@ def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Arra
         return to_device_of(input, np.bincount(bin_indices, minlength=bins).astype(input.dtype))
 
     return by_kernels_or_host("histc", input, kernels, host)
+
+
+class Histogram(NamedTuple):
+    """Sums of each bin, and the edges of the bins."""
+
+    hist: Array
+    bin_edges: Array
+
+
+@export("dl", "Tensor")
+@reads("input", "weight")
+@computed_on_host("histogram")
+def histogram(
+    input: Array,
+    bins: int | Array = 100,
+    *,
+    range: tuple[float, float] | None = None,
+    weight: Array | None = None,
+    density: bool = False,
+) -> Histogram:
+    """The number of elements in each bin, and the bins.
+
+    Args:
+        input: floats.
+        bins: the number of equally wide bins, or their edges: ascending, of the input's dtype.
+        range: the first and the last edge; by default the smallest and the largest element.
+        weight: what each element counts, of the input's shape.
+        density: whether the result is a density, whose integral is 1.
+
+    Returns:
+        ``hist`` of shape (bins,) and ``bin_edges`` of shape (bins + 1,), of the input's dtype.
+
+    Raises:
+        ArgumentError: there is no bin, or the range does not rise.
+        DTypeError: the input is not of floats.
+        ShapeError: the weights have another shape.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.histogram(dl.tensor([1.0, 2.0, 1.0]), bins=4, range=(0.0, 4.0)).hist.tolist()
+        [0.0, 2.0, 1.0, 0.0]
+    """
+    if input.dtype.kind != "f":
+        raise DTypeError(f"[histogram] expected floats, got {input.dtype}; convert with .float()")
+    if weight is not None and weight.shape != input.shape:
+        raise ShapeError(f"[histogram] expected weights of shape {input.shape}, got {weight.shape}")
+    elements = input.on_host().reshape(-1)
+    if isinstance(bins, TensorBase):
+        edges = bins.on_host().reshape(-1)
+        if len(edges) < 2 or (np.diff(edges) < 0).any():
+            raise ArgumentError("[histogram] bins must be at least two edges that rise")
+    else:
+        check_shape("histogram", (integer("histogram", "bins", bins, least=1),))
+        low, high = (elements.min(initial=np.inf), elements.max(initial=-np.inf)) if range is None else range
+        if not elements.size and range is None:
+            low, high = 0.0, 1.0
+        if low == high:
+            low, high = low - 0.5, high + 0.5
+        if not low < high or not np.isfinite([low, high]).all():
+            raise ArgumentError(f"[histogram] expected a finite range that rises, got {low} and {high}")
+        edges = np.linspace(low, high, bins + 1, dtype=input.dtype)
+    counted = None if weight is None else weight.on_host().reshape(-1)
+    sums, _ = np.histogram(elements, edges, weights=counted, density=density)
+    return Histogram(to_device_of(input, sums.astype(input.dtype)), to_device_of(input, edges.copy()))

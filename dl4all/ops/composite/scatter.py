@@ -345,6 +345,71 @@ def scatter_reduce(
     return _scatter_by_occurrence(input, axis, indices, src, reduce, include_self)
 
 
+@export("dl", "Tensor", "Tensor_")
+def index_reduce(
+    input: Array,
+    dim: int,
+    index: Array | npt.ArrayLike,
+    source: Array,
+    reduce: Literal["prod", "mean", "amax", "amin"],
+    *,
+    include_self: bool = True,
+) -> Array:
+    """A copy of the input with the slices of `source` reduced into it at given indices along axis `dim`.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: the axis.
+        index: an int for each slice of `source`.
+        source: of the input's shape but for `dim`.
+        reduce: "prod", "mean", "amax" or "amin"; for sums there is :func:`index_add`.
+        include_self: whether elements of the input take part in the reduction into them.
+
+    Raises:
+        ArgumentError: an index is out of range, or the reduction is unknown.
+        ShapeError: the source does not fit.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.index_reduce(dl.ones(2), 0, dl.tensor([1, 1]), dl.tensor([2.0, 5.0]), "amax").tolist()
+        [1.0, 5.0]
+    """
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        raise ArgumentError(f"[index_reduce] reduce must be prod, mean, amax or amin, got {reduce!r}")
+    axis = strides.axis("index_reduce", dim, max(len(input.shape), 1))
+    places = np.atleast_1d(integer_indices("index_reduce", index))
+    expected = (*input.shape[:axis], len(places), *input.shape[axis + 1 :])
+    if source.shape != expected and input.shape:
+        raise ShapeError(f"[index_reduce] the source must have shape {expected}, got {source.shape}")
+    lines = np.broadcast_to(places.reshape(-1, *(1,) * len(expected[axis + 1 :])), expected)
+    return scatter_reduce(input, axis, lines, source, reduce, include_self=include_self)
+
+
+@export("Tensor", "Tensor_")
+def put(input: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
+    """A copy of the input with elements of `source` at row-major indices.
+
+    Args:
+        input: a tensor.
+        index: ints of any shape.
+        source: as many elements, of the input's dtype.
+        accumulate: add them instead of replacing elements.
+
+    Raises:
+        ArgumentError: an index is out of range.
+        ShapeError: the source has another number of elements.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.zeros(2, 2).put(dl.tensor([3]), dl.tensor([5.0])).tolist()
+        [[0.0, 0.0], [0.0, 5.0]]
+    """
+    if index.numel() != source.numel():
+        raise ShapeError(f"[put] {index.numel()} indices are not for {source.numel()} elements")
+    flat = index_put(flatten(input), (flatten(index),), flatten(source), accumulate)
+    return reshape(flat, input.shape)
+
+
 def _reduced_on_host(
     input: Array, src: Array, indices: Indices, reduce: Reduction, include_self: bool
 ) -> Array:

@@ -16,6 +16,7 @@ from dl4all.ops.indexing.concatenation import hstack as hstack
 from dl4all.ops.indexing.concatenation import split as split
 from dl4all.ops.indexing.concatenation import stack as stack
 from dl4all.ops.indexing.concatenation import unbind as unbind
+from dl4all.ops.indexing.concatenation import vstack as row_stack
 from dl4all.ops.indexing.concatenation import vstack as vstack
 from dl4all.ops.indexing.embeddings import one_hot as one_hot
 from dl4all.ops.indexing.gather_scatter import gather as gather
@@ -65,6 +66,7 @@ __all__ = [
     "repeat",
     "repeat_interleave",
     "roll",
+    "row_stack",
     "scatter_add",
     "setitem",
     "split",

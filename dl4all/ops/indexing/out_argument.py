@@ -84,8 +84,8 @@ def write_results(
     operands = list(_tensors([*args, *kwargs.values()]))
     if tape.state.enabled and any(map(tape.wants_gradient, (*operands, *targets))):
         raise GradientError(
-            f"[{name}] no gradient flows into 'out', and an operand or 'out' requires one; leave out= away, or "
-            "call it within dl.no_grad()"
+            f"[{name}] no gradient flows into 'out', and an operand or 'out' requires one; leave out= away, "
+            "or call it within dl.no_grad()"
         )
     results = function(*args, **kwargs)
     several = isinstance(results, (tuple, list))

@@ -22,7 +22,7 @@ Labelled = tuple[Any, str]
 
 
 @export("dl")
-def einsum(equation: Array | str, *operands: Array | Sequence[Any]) -> Array:
+def einsum(equation: Array | str, *operands: Array | Sequence[object]) -> Array:
     """Sums of products of the operands' elements in Einstein notation.
 
     Args:

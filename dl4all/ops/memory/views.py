@@ -78,7 +78,7 @@ def reshape(input: T, *args: int | Shape, **named: Shape) -> T:
     old_shape = input.shape
     new_shape = layout.complete_shape(layout.named_sizes("reshape", args, named, "shape"), old_shape)
     source = contiguous(input)
-    result: T = source.as_strided(new_shape, contiguous_strides(new_shape), source.offset)
+    result: T = source.strided_view(new_shape, contiguous_strides(new_shape), source.offset)
     tape.add_node("reshape", [source], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
     return result
 
@@ -92,7 +92,7 @@ def _reshaped(gradient: T, shape: Shape) -> T:
     if strides is None or capture.active is not None:  # a graph joins the copy with other work
         return reshape(gradient, shape)
     old_shape = gradient.shape
-    result: T = gradient.as_strided(shape, strides, gradient.offset)
+    result: T = gradient.strided_view(shape, strides, gradient.offset)
     tape.add_node("view", [gradient], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
     return result
 
@@ -137,7 +137,7 @@ def view(input: T, *args: Any, **named: Any) -> T:
             f"[view] a tensor of shape {old_shape} and strides {input.strides} has no view of shape "
             f"{new_shape}; use .reshape(), which copies"
         )
-    result: T = input.as_strided(new_shape, strides, input.offset)
+    result: T = input.strided_view(new_shape, strides, input.offset)
     tape.add_node("view", [input], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
     return result
 
@@ -247,7 +247,7 @@ def _without_axes(input: T, axes: Sequence[int]) -> T:
     shape, strides = list(input.shape), list(input.strides)
     for axis in reversed(axes):
         del shape[axis], strides[axis]
-    result: T = input.as_strided(tuple(shape), tuple(strides), input.offset)
+    result: T = input.strided_view(tuple(shape), tuple(strides), input.offset)
     tape.add_node("squeeze", [input], [result], lambda grads, saved, needs: [_with_axes(grads[0], axes)])
     return result
 
@@ -258,7 +258,7 @@ def _with_axes(input: T, axes: Sequence[int]) -> T:
     for axis in axes:
         shape.insert(axis, 1)
         strides.insert(axis, 0)
-    result: T = input.as_strided(tuple(shape), tuple(strides), input.offset)
+    result: T = input.strided_view(tuple(shape), tuple(strides), input.offset)
     tape.add_node("unsqueeze", [input], [result], lambda grads, saved, needs: [_without_axes(grads[0], axes)])
     return result
 
@@ -290,7 +290,7 @@ def permute(input: T, *args: int | Shape, **named: Shape) -> T:
 def in_order(input: T, order: Sequence[int]) -> T:
     """A view with the axes in an order that names each of them once."""
     shape, strides = input.shape, input.strides
-    result: T = input.as_strided(
+    result: T = input.strided_view(
         tuple([shape[d] for d in order]), tuple([strides[d] for d in order]), input.offset
     )
     tape.add_node(
@@ -387,7 +387,7 @@ def expand(input: T, *args: int | Shape, **named: Shape) -> T:
     new_shape, strides = layout.expanded(
         layout.named_sizes("expand", args, named, "size"), old_shape, input.strides
     )
-    result: T = input.as_strided(new_shape, strides, input.offset)
+    result: T = input.strided_view(new_shape, strides, input.offset)
     tape.add_node("expand", [input], [result], lambda grads, saved, needs: [_summed_to(grads[0], old_shape)])
     return result
 
@@ -475,7 +475,9 @@ def diagonal(input: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
         raise ArgumentError(f"[diagonal] dim1 and dim2 are the same axis, {first}")
     shape = input.shape
     integer("diagonal", "offset", offset)
-    result: T = input.as_strided(*layout.diagonal(shape, input.strides, input.offset, offset, first, second))
+    result: T = input.strided_view(
+        *layout.diagonal(shape, input.strides, input.offset, offset, first, second)
+    )
     region = layout.diagonal(shape, contiguous_strides(shape), 0, offset, first, second)
     tape.add_node(
         "diagonal", [input], [result], lambda grads, saved, needs: [put_region(grads[0], shape, region)]
@@ -491,7 +493,7 @@ def put_region(input: T, shape: Shape, region: Region) -> T:
     """Zeros of a shape with `input` at a region: the gradient of :func:`take_region`."""
     result: T = new_like(input, shape)
     fill_with(result, 0)
-    copy_into(result.as_strided(*region), input)
+    copy_into(result.strided_view(*region), input)
     tape.add_node(
         "put_region", [input], [result], lambda grads, saved, needs: [take_region(grads[0], region)]
     )
@@ -501,7 +503,7 @@ def put_region(input: T, shape: Shape, region: Region) -> T:
 def take_region(input: T, region: Region) -> T:
     """The elements in a region of `input`: the gradient of :func:`put_region`."""
     source, shape = contiguous(input), input.shape
-    result: T = source.as_strided(region[0], region[1], source.offset + region[2])
+    result: T = source.strided_view(region[0], region[1], source.offset + region[2])
     tape.add_node(
         "take_region",
         [source],
@@ -514,7 +516,7 @@ def take_region(input: T, region: Region) -> T:
 def clear_region(input: T, region: Region) -> T:
     """The elements of `input`, with zeros in a region."""
     result: T = fresh_copy(input)  # type: ignore[assignment]
-    fill_with(result.as_strided(*region), 0)
+    fill_with(result.strided_view(*region), 0)
     tape.add_node(
         "clear_region", [input], [result], lambda grads, saved, needs: [clear_region(grads[0], region)]
     )
@@ -534,7 +536,7 @@ def index(input: T, key: BasicIndex) -> T:
         ArgumentError: the index is of another kind, or out of range.
     """
     shape = input.shape
-    result: T = input.as_strided(*layout.basic(key, shape, input.strides, input.offset))
+    result: T = input.strided_view(*layout.basic(key, shape, input.strides, input.offset))
     tape.add_node(
         "index", [input], [result], lambda grads, saved, needs: [index_backward(grads[0], key, shape)]
     )
@@ -556,7 +558,7 @@ def _infer_index_backward(input: TensorBase, key: BasicIndex, shape: Shape) -> R
 
 def _run_index_backward(out: TensorBase, input: TensorBase, key: BasicIndex, shape: Shape) -> None:
     fill_with(out, 0)
-    copy_into(out.as_strided(*layout.basic(key, out.shape, out.strides, out.offset)), input)
+    copy_into(out.strided_view(*layout.basic(key, out.shape, out.strides, out.offset)), input)
 
 
 @export()
