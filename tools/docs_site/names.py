@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 ROOTS = ("dl4all",)
 """What is public is what can be reached from here through public names of modules."""
@@ -128,7 +128,9 @@ def members(module: ModuleType) -> list[str]:
         listed = [
             name
             for name, value in vars(module).items()
-            if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+            if not name.startswith("_")
+            and getattr(value, "__module__", "") == module.__name__
+            and not isinstance(value, TypeVar)
         ]
     return sorted(set(listed))
 
