@@ -81,8 +81,7 @@ NAMES: dict[str, str] = {
     "signals": "stft istft ",
     "random numbers of distributions that are not there": "binomial poisson",
     "seldom met, and short in other ops": (
-        "gradient histogramdd narrow_copy "
-        "segment_reduce fill split_with_sizes"
+        "gradient histogramdd narrow_copy segment_reduce fill split_with_sizes"
     ),
     "not yet: fractional pooling, and softmax with a cut vocabulary": (
         "fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d "

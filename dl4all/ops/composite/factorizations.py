@@ -167,7 +167,7 @@ def solve(A: Array, B: Array, *, left: bool = True) -> Array:
 
 
 def _solution(A: Array, B: Array) -> Array:
-    (X,) = _on_host("solve", np.linalg.solve, A, B)
+    (X,) = _on_host("solve", _solved, A, B)
 
     def backward(grads: Any, kept: Any, needs: Any) -> list[Any]:
         solved = _solution(_T(kept[0]), grads[0])
@@ -176,6 +176,12 @@ def _solution(A: Array, B: Array) -> Array:
 
     tape.add_node("solve", [A, B], [X], backward, (A, X))
     return X
+
+
+def _solved(A: Any, B: Any) -> Any:
+    """NumPy takes right-hand sides with fewer axes for vectors."""
+    lead = np.broadcast_shapes(A.shape[:-2], B.shape[:-2])
+    return np.linalg.solve(A, np.broadcast_to(B, (*lead, *B.shape[-2:])))
 
 
 def _summed(gradient: Any, shape: tuple[int, ...]) -> Any:
