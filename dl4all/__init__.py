@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from dl4all import (
@@ -20,9 +22,11 @@ from dl4all import (
     cuda,
     data,
     distributed,
+    distributions,
     errors,
     fft,
     func,
+    hub,
     io,
     jit,
     linalg,
@@ -31,17 +35,20 @@ from dl4all import (
     mps,
     multiprocessing,
     nn,
+    onnx,
     optim,
     random,
     sparse,
     special,
     training,
+    utils,
     version,
     xpu,
 )
+from dl4all import missing_names as _missing_names
 from dl4all import process_settings as _process_settings
 from dl4all._functions import *
-from dl4all.amp import autocast
+from dl4all.amp import autocast, is_autocast_enabled
 from dl4all.autograd import (
     enable_grad,
     grad,
@@ -76,7 +83,7 @@ from dl4all.runtime.op_regions import debug_region
 from dl4all.runtime.registry import devices
 from dl4all.scheduler import fallback
 from dl4all.scheduler.check_mode import debug
-from dl4all.scheduler.current import set_default_device, synchronize
+from dl4all.scheduler.current import get_default_device, set_default_device, synchronize
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.device import Device as device
 from dl4all.scheduler.event import Event
@@ -86,12 +93,14 @@ from dl4all.scheduler.stream import Stream
 from dl4all.sparse import spmm
 from dl4all.tensor import creation as _creation
 from dl4all.tensor import dtypes as _dtypes
+from dl4all.tensor import layouts as _layouts
 from dl4all.tensor import legacy as _legacy
 from dl4all.tensor import random as _random
 from dl4all.tensor import ranges as _ranges
 from dl4all.tensor import signal_windows as _signal_windows
 from dl4all.tensor.creation import *
 from dl4all.tensor.dtypes import *
+from dl4all.tensor.layouts import *
 from dl4all.tensor.legacy import *
 from dl4all.tensor.print_options import set_printoptions
 from dl4all.tensor.random import *
@@ -110,6 +119,13 @@ __all__ = [
     "accelerator",
     "amp",
     "autocast",
+    "e",
+    "inf",
+    "is_autocast_enabled",
+    "nan",
+    "newaxis",
+    "pi",
+    "row_stack",
     "backends",
     "compiler",
     "cuda",
@@ -158,13 +174,17 @@ __all__ = [
     "device",
     "devices",
     "enable_grad",
+    "distributions",
     "errors",
     "fallback",
     "func",
+    "hub",
+    "utils",
     "float16",
     "float32",
     "float64",
     "grad",
+    "get_default_device",
     "get_float32_matmul_precision",
     "inference_mode",
     "int16",
@@ -178,6 +198,7 @@ __all__ = [
     "models",
     "nn",
     "no_grad",
+    "onnx",
     "optim",
     "parallel",
     "pin",
@@ -199,6 +220,7 @@ __all__ = [
     *_dtypes.__all__,
     *_functions.__all__,
     *_process_settings.__all__,
+    *_layouts.__all__,
     *_legacy.__all__,
     *_random.__all__,
     *_ranges.__all__,
@@ -212,8 +234,35 @@ dtype = np.dtype
 bfloat16 = BFLOAT16
 complex64, complex128 = np.dtype("complex64"), np.dtype("complex128")
 cfloat, cdouble = complex64, complex128
+e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
+row_stack = _functions.vstack
 uint16, uint32, uint64 = np.dtype("uint16"), np.dtype("uint32"), np.dtype("uint64")
 
 # PyTorch's names that Python has too: not in __all__, so that ``from dl4all import *`` hides nothing, and
 # last, because from here on they hide Python's in this file.
 float, int, bool = float32, int32, bool_
+
+# A name of PyTorch's that is not there answers. Not in a def, which would have type checkers take every name.
+for _space, _module in {
+    "torch": __import__("dl4all"),
+    "torch.accelerator": accelerator,
+    "torch.amp": amp,
+    "torch.autograd": autograd,
+    "torch.backends": backends,
+    "torch.compiler": compiler,
+    "torch.cuda": cuda,
+    "torch.distributed": distributed,
+    "torch.fft": fft,
+    "torch.jit": jit,
+    "torch.linalg": linalg,
+    "torch.multiprocessing": multiprocessing,
+    "torch.nn": nn,
+    "torch.nn.functional": nn.functional,
+    "torch.nn.init": nn.init,
+    "torch.nn.utils": nn.utils,
+    "torch.optim": optim,
+    "torch.optim.lr_scheduler": optim.lr_scheduler,
+    "torch.random": random,
+    "torch.special": special,
+}.items():
+    vars(_module)["__getattr__"] = _missing_names.answering(_space)

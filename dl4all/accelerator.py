@@ -61,7 +61,13 @@ def current_accelerator(check_available: bool = False) -> Device | None:
 
 
 def device_count() -> int:
-    """How many devices of the accelerator's type there are; 0 where there is no accelerator."""
+    """How many devices of the accelerator's type there are; 0 where there is no accelerator.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.accelerator.device_count() >= 0
+        True
+    """
     found = current_accelerator()
     if found is None:
         return 0
@@ -74,6 +80,11 @@ def current_device_index() -> int:
 
     Raises:
         UnknownDeviceError: there is none.
+
+    Example:
+        >>> import dl4all as dl
+        >>> if dl.accelerator.is_available():
+        ...     index = dl.accelerator.current_device_index()
     """
     return _accelerator("current_device_index").index or 0
 
@@ -86,6 +97,11 @@ def set_device_index(device: Device | str | int) -> None:
 
     Raises:
         UnknownDeviceError: there is none, or none of that number.
+
+    Example:
+        >>> import dl4all as dl
+        >>> if dl.accelerator.is_available():
+        ...     dl.accelerator.set_device_index(0)
     """
     if isinstance(device, int):
         device = f"{_accelerator('set_device_index').type}:{device}"
@@ -106,32 +122,66 @@ def synchronize(device: Device | str | int | None = None) -> None:
 
 
 def empty_cache() -> None:
-    """Give memory that no tensor uses back to the accelerator's driver: :func:`dl4all.memory.trim`."""
+    """Give memory that no tensor uses back to the accelerator's driver: :func:`dl4all.memory.trim`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.accelerator.empty_cache()
+    """
     memory.trim(_named(None))
 
 
 def memory_allocated(device_index: Device | str | int | None = None) -> int:
-    """The bytes of a device's memory that tensors take."""
+    """The bytes of a device's memory that tensors take.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.accelerator.memory_allocated() >= 0
+        True
+    """
     return memory.stats(_named(device_index)).allocated
 
 
 def max_memory_allocated(device_index: Device | str | int | None = None) -> int:
-    """The most bytes that tensors took since :func:`reset_peak_memory_stats`."""
+    """The most bytes that tensors took since :func:`reset_peak_memory_stats`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.accelerator.max_memory_allocated() >= 0
+        True
+    """
     return memory.stats(_named(device_index)).peak
 
 
 def memory_reserved(device_index: Device | str | int | None = None) -> int:
-    """The bytes that are taken from a device's driver, in use or not."""
+    """The bytes that are taken from a device's driver, in use or not.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.accelerator.memory_reserved() >= 0
+        True
+    """
     return memory.stats(_named(device_index)).reserved
 
 
 def max_memory_reserved(device_index: Device | str | int | None = None) -> int:
-    """The most bytes that were taken from the driver since :func:`reset_peak_memory_stats`."""
+    """The most bytes that were taken from the driver since :func:`reset_peak_memory_stats`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.accelerator.max_memory_reserved() >= 0
+        True
+    """
     return memory.stats(_named(device_index)).peak_reserved
 
 
 def reset_peak_memory_stats(device_index: Device | str | int | None = None) -> None:
-    """Let the maxima begin at the present values."""
+    """Let the maxima begin at the present values.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.accelerator.reset_peak_memory_stats()
+    """
     memory.reset_peak(_named(device_index))
 
 

@@ -374,7 +374,17 @@ class GraphError(Dl4allError, ValueError):
 
 
 class ModuleError(Dl4allError, TypeError, AttributeError):
-    """A module cannot take what is assigned to it, or has not been initialized."""
+    """A module cannot take what is assigned to it, or has not been initialized.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.nn.Linear(2, 3)
+        >>> try:
+        ...     net.weight = dl.ones(3, 2)
+        ... except dl.errors.ModuleError as error:
+        ...     print(str(error).partition(":")[0])
+        [Linear] cannot assign Tensor as parameter 'weight'
+    """
 
 
 class WeightsError(Dl4allError, ValueError):

@@ -23,25 +23,70 @@ def is_scripting() -> bool:
 
 
 def is_tracing() -> bool:
-    """False: ``dl.compile`` records calls, and code need not ask."""
+    """False: ``dl.compile`` records calls, and code need not ask.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.jit.is_tracing()
+        False
+    """
     return False
 
 
 def export(fn: F) -> F:
-    """The function itself."""
+    """The function itself.
+
+    Example:
+        >>> import dl4all as dl
+
+    Example:
+        >>> import dl4all as dl
+        >>> def double(x):
+        ...     return x * 2
+        >>> double(3)
+        6
+    """
     return fn
 
 
 def unused(fn: F) -> F:
-    """The function itself."""
+    """The function itself.
+
+    Example:
+        >>> import dl4all as dl
+
+    Example:
+        >>> import dl4all as dl
+        >>> def double(x):
+        ...     return x * 2
+        >>> double(3)
+        6
+    """
     return fn
 
 
 def ignore(drop: Any = False, **kwargs: Any) -> Any:
-    """The function itself; ``@ignore`` and ``@ignore(drop=True)``."""
+    """The function itself; ``@ignore`` and ``@ignore(drop=True)``.
+
+    Example:
+        >>> import dl4all as dl
+
+    Example:
+        >>> import dl4all as dl
+        >>> def double(x):
+        ...     return x * 2
+        >>> double(3)
+        6
+    """
     return drop if callable(drop) else lambda fn: fn
 
 
 def annotate(the_type: Any, the_value: T) -> T:
-    """The value itself."""
+    """The value itself.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.jit.annotate(list[int], [1, 2])
+        [1, 2]
+    """
     return the_value

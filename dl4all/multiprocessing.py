@@ -73,6 +73,11 @@ def spawn(
 
     Raises:
         DataError: one of them failed; the message has its exit code.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.multiprocessing.get_context("spawn").get_start_method()
+        'spawn'
     """
     context: Any = _processes.get_context(start_method)
     started = [context.Process(target=fn, args=(i, *args), daemon=daemon) for i in range(nprocs)]

@@ -39,6 +39,10 @@ def set_num_threads(int: int) -> None:
 
     Raises:
         ArgumentError: it is no int from 1 to 256.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.set_num_threads(dl.get_num_threads())
     """
     number = integer("set_num_threads", "the number of threads", int, least=1, most=MOST_THREADS)
     if provider.started() and number != wanted_threads():
@@ -53,16 +57,33 @@ def set_num_threads(int: int) -> None:
 
 
 def get_num_interop_threads() -> int:
-    """1: ops run one after the other."""
+    """1: ops run one after the other.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.get_num_interop_threads()
+        1
+    """
     return 1
 
 
 def set_num_interop_threads(int: int) -> None:
-    """Nothing: ops run one after the other."""
+    """Nothing: ops run one after the other.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.set_num_interop_threads(1)
+    """
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """False: whether the smallest floats become 0 is up to the device."""
+    """False: whether the smallest floats become 0 is up to the device.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.set_flush_denormal(False)
+        False
+    """
     return False
 
 
@@ -80,10 +101,22 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """Whether :func:`use_deterministic_algorithms` asked for them."""
+    """Whether :func:`use_deterministic_algorithms` asked for them.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.are_deterministic_algorithms_enabled()
+        False
+    """
     return _deterministic["mode"]
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """What :func:`use_deterministic_algorithms` was given."""
+    """What :func:`use_deterministic_algorithms` was given.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.is_deterministic_algorithms_warn_only_enabled()
+        False
+    """
     return _deterministic["warn_only"]

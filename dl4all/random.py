@@ -9,7 +9,25 @@ from typing import Any
 from dl4all.ops.random.generator import default_generator as _default_generator
 from dl4all.tensor.random import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
-__all__ = ["fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]
+__all__ = [
+    "default_generator",
+    "fork_rng",
+    "get_rng_state",
+    "initial_seed",
+    "manual_seed",
+    "seed",
+    "set_rng_state",
+]
+
+default_generator = _default_generator()
+"""The process's generator, from which calls without one draw.
+
+Example:
+    >>> import dl4all as dl
+    >>> generator = dl.manual_seed(3)
+    >>> dl.random.default_generator is generator
+    True
+"""
 
 
 @contextlib.contextmanager

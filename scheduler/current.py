@@ -37,6 +37,18 @@ def set_default_device(name: str | Device | None) -> None:
     _default = None if name is None else device(name)
 
 
+def get_default_device() -> Device:
+    """What ``device="auto"`` means in this thread.
+
+    Example:
+        >>> import dl4all as dl
+        >>> with dl.device("cpu"):
+        ...     dl.get_default_device()
+        device('cpu')
+    """
+    return device("auto")
+
+
 def device(name: str | Device = "auto") -> Device:
     """The device of that name, opened at the first call, as :class:`Device` says."""
     if isinstance(name, Device):

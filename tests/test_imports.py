@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[1]
 # and the longest that fits counts.
 LAYERS = (
     ("dl4all.errors",),
+    ("dl4all.torch_names",),
+    ("dl4all.missing_names",),
     ("dl4all.config",),
     ("dl4all.shaders",),
     ("dl4all.runtime",),
@@ -42,15 +44,17 @@ LAYERS = (
     ("dl4all.tensor",),
     ("dl4all.calibration", "dl4all.sparse"),
     ("dl4all.nn",),
-    ("dl4all.optim",),
+    ("dl4all.optim", "dl4all.distributions"),
     ("dl4all.models", "dl4all.data", "dl4all.io", "dl4all.memory"),
     # PyTorch's names for what lies above in this list:
     ("dl4all.accelerator", "dl4all.amp", "dl4all.compiler", "dl4all.distributed", "dl4all.fft", "dl4all.jit"),
-    ("dl4all.linalg", "dl4all.mps", "dl4all.multiprocessing", "dl4all.process_settings", "dl4all.random"),
+    ("dl4all.linalg", "dl4all.mps", "dl4all.multiprocessing", "dl4all.onnx"),
+    ("dl4all.process_settings", "dl4all.random"),
     ("dl4all.special", "dl4all.version", "dl4all.xpu", "dl4all.backends", "dl4all.cuda"),
     ("dl4all.graph",),
     ("dl4all.multi_device", "dl4all.func"),
-    ("dl4all.training",),
+    ("dl4all.training", "dl4all.hub"),
+    ("dl4all.utils",),
     ("dl4all",),  # what people import
     ("dl4all.torch",),  # what they import beside PyTorch
     ("dl4all.cli",),

@@ -159,7 +159,7 @@ def step(model: nn.Module, x: Any, target: Any, rate: float = 0.01) -> float:
 
 
 def weights(model: nn.Module) -> list[npt.NDArray[Any]]:
-    return [parameter.numpy().copy() for parameter in model.parameters()]
+    return [parameter.detach().numpy().copy() for parameter in model.parameters()]
 
 
 def test_too_large_a_batch_is_explained_and_a_smaller_one_trains(gpu: str) -> None:

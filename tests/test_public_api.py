@@ -62,6 +62,48 @@ CHANGED = {
     ),
     "dl4all.full": "its first parameter has PyTorch's name, size",
     "dl4all.randint": "low may be left out; a dtype of None is int64",
+    **dict.fromkeys(
+        (
+            f"dl4all.nn.{name}"
+            for name in [
+                "BCELoss",
+                "BCEWithLogitsLoss",
+                "BatchNorm1d",
+                "BatchNorm2d",
+                "BatchNorm3d",
+                "CosineEmbeddingLoss",
+                "CrossEntropyLoss",
+                "Embedding",
+                "EmbeddingBag",
+                "GroupNorm",
+                "HingeEmbeddingLoss",
+                "InstanceNorm1d",
+                "InstanceNorm2d",
+                "InstanceNorm3d",
+                "KLDivLoss",
+                "L1Loss",
+                "LogSoftmax",
+                "MSELoss",
+                "MarginRankingLoss",
+                "ModuleList",
+                "MultiLabelMarginLoss",
+                "MultiLabelSoftMarginLoss",
+                "MultiMarginLoss",
+                "MultiheadAttention",
+                "NLLLoss",
+                "Parameter",
+                "ParameterList",
+                "PoissonNLLLoss",
+                "Sequential",
+                "SmoothL1Loss",
+                "SoftMarginLoss",
+                "Softmax",
+                "Softmin",
+                "TripletMarginLoss",
+            ]
+        ),
+        "has PyTorch's parameters in PyTorch's order, with its defaults",
+    ),
     "dl4all.nn.functional.elu": "takes inplace after alpha, as in PyTorch; the scales go by name",
     "dl4all.ops.elu": "the same function",
     "dl4all.ops.div": "is dl.div now; the op itself is ops.true_divide, as NumPy calls it",
@@ -102,6 +144,8 @@ def public() -> Iterator[tuple[str, Any]]:
             yield f"{space}.{name}", getattr(module, name)
     for name in sorted(set(dir(dl.Tensor)) - set(dir(object))):
         thing = inspect.getattr_static(dl.Tensor, name)
+        if not hasattr(dl.Tensor, name):  # it is there to say why not
+            continue
         if not name.startswith("_") or (name.startswith("__") and callable(thing)):
             yield f"dl4all.Tensor.{name}", thing
 

@@ -47,6 +47,7 @@ types() {
 PYTEST=(env OMP_NUM_THREADS=1 MALLOC_ARENA_MAX=2 "$PY" -m pytest -q -n 2 --dist worksteal)
 check "${PYTEST[@]}"
 check types
+check bash tools/docs.sh
 # What follows looks at commands, not at races within kernels: one thread of llvmpipe's a process is quicker.
 export LP_NUM_THREADS=1
 # again, with every Vulkan call checked by the validation layers

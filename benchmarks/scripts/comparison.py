@@ -15,7 +15,7 @@ ROUNDING = 1e-4
 """Differences of later losses up to this are equal, whatever the network."""
 GROWTH = 10.0
 """Larger ones are equal too up to so many times the difference of PyTorch from itself, with weights that
-are one unit in the last place larger: such a network makes that much of a rounding."""
+are one unit in the last place off: such a network makes that much of a rounding."""
 SMALLEST = 0.01
 """Smaller losses' differences are relative to this share of the largest loss: some pass through zero."""
 LEAST_STEPS = 5

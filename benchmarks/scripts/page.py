@@ -20,7 +20,7 @@ PyTorch's random functions were made to give dl4all's random numbers, so that we
 order of the data are the same. *Losses* is how many were compared: those on which `backward` was called, or,
 where a script has none, the numbers that it prints; with a `+` the script was stopped and would have gone on.
 *First* and *largest* are the relative differences of the first loss and of any. *Rounding* is how far PyTorch
-is from itself where random numbers are one unit in the last place larger: what rounding alone makes of a script.
+is from itself where random numbers are one unit in the last place off: what rounding alone makes of a script.
 Losses are *equal* where the first differs by at most {first:g} and the largest difference is at most
 {rounding:g}, or {growth:g} times what rounding makes. *Time* is dl4all's processor time for a step over
 PyTorch's, both with one thread: the median, so without what the first steps compile.

@@ -5,7 +5,7 @@
     python benchmarks/scripts/run.py --write                  # and write docs/torch-scripts.md
 
 Each is run four times: with PyTorch as it is, for its times; with PyTorch and dl4all's random numbers, for
-its losses; the same with numbers that are one unit in the last place larger, which shows what rounding makes
+its losses; the same with numbers that are one unit in the last place off, which shows what rounding makes
 of them; and with dl4all.
 """
 

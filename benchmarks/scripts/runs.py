@@ -65,24 +65,20 @@ def run(case: Case, kind: tuple[str, str], work: Path, mirror: Path | None, devi
     framework, numbers = kind
     copy = prepared(case, framework, work, mirror)
     directory = _working_directory(case, copy)
-    scripts = [script for script in (case.before, case.script) if script is not None]
     report = directory / "report.json"
-    output = ""
-    for script in scripts:
-        command = (sys.executable, str(HERE / "child.py"), framework, numbers, str(case.steps), str(report),
-                   str(copy / script), *(case.arguments if script == case.script else ()))  # fmt: skip
-        try:
-            done = subprocess.run(
-                command, cwd=directory, env=_environment(framework, copy, case, device), timeout=LIMIT,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
-                errors="replace",
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return Run(f"more than {LIMIT} s", [], [], [], 0.0, output)
-        output += done.stdout
+    command = (sys.executable, str(HERE / "child.py"), framework, numbers, str(case.steps), str(report),
+               str(copy / case.script), *case.arguments)  # fmt: skip
+    try:
+        done = subprocess.run(
+            command, cwd=directory, env=_environment(framework, copy, case, device), timeout=LIMIT,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
+            errors="replace",
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return Run(f"more than {LIMIT} s", [], [], [], 0.0, "")
     if not report.exists():
-        return Run("no report", [], [], [], 0.0, output)
-    return Run(**json.loads(report.read_text()), output=output)
+        return Run("no report", [], [], [], 0.0, done.stdout)
+    return Run(**json.loads(report.read_text()), output=done.stdout)
 
 
 def _working_directory(case: Case, copy: Path) -> Path:
@@ -99,6 +95,4 @@ def _environment(framework: str, copy: Path, case: Case, device: str) -> dict[st
         "SCRIPT_FRAMEWORK": framework,
         "SCRIPT_PICTURES": str(case.pictures),
         "MPLBACKEND": "agg",
-        # A script of 2019 loads an array, which PyTorch's torch.load refuses since 2.6.
-        "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
     }  # fmt: skip

@@ -24,8 +24,8 @@ def draw_from_dl4all(nudged: bool = False) -> None:
     """Replace PyTorch's random functions, for this process.
 
     Args:
-        nudged: whether random floats are moved up by one unit in the last place. Beside a run without, this
-            shows what rounding alone makes of the losses.
+        nudged: whether random floats are moved by one unit in the last place, up or down at random. Beside a
+            run without, this shows what rounding alone makes of the losses.
     """
     fills = _Fills(nudged)
     for name in ("uniform_", "normal_", "bernoulli_", "exponential_"):
@@ -52,6 +52,7 @@ def draw_from_dl4all(nudged: bool = False) -> None:
     for name in ("dropout", "dropout1d", "dropout2d", "dropout3d"):
         setattr(torch.nn.functional, name, _dropout(name))
     torch.utils.data.RandomSampler.__iter__ = _random_order  # type: ignore[method-assign]
+    torch.utils.data.DataLoader.__init__ = _without_workers  # type: ignore[method-assign]
 
 
 class _Fills:
@@ -59,6 +60,7 @@ class _Fills:
 
     def __init__(self, nudged: bool) -> None:
         self.nudged = nudged
+        self.rng = np.random.default_rng(9)
 
     def method(self, name: str) -> Callable[..., torch.Tensor]:
         """A method of ``torch.Tensor`` that does what the method of ``dl4all.Tensor`` does."""
@@ -82,7 +84,8 @@ class _Fills:
     def _filled(self, tensor: torch.Tensor, numbers: dl.Tensor) -> torch.Tensor:
         values = numbers.numpy()
         if self.nudged:
-            values = np.nextafter(values, np.asarray(np.inf, values.dtype))
+            limits = self.rng.choice(np.array([-np.inf, np.inf], values.dtype), values.shape)
+            values = np.nextafter(values, limits)
         with torch.no_grad():
             return tensor.copy_(torch.from_numpy(values))
 
@@ -188,3 +191,13 @@ def _random_order(sampler: torch.utils.data.RandomSampler) -> Iterator[int]:
         generator=_generator(sampler.generator),
     )
     return iter(ours)
+
+
+_loader_init = torch.utils.data.DataLoader.__init__
+
+
+def _without_workers(loader: Any, *args: Any, num_workers: int = 0, **kwargs: Any) -> None:
+    """A loader without worker processes: dl4all's threads are in this one, and a fork would lose them."""
+    for name in ("prefetch_factor", "persistent_workers"):
+        kwargs.pop(name, None)
+    _loader_init(loader, *args, **kwargs)

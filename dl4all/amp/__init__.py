@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dl4all.amp.autocast_mode import autocast, is_autocast_available
+from dl4all.amp.autocast_mode import autocast, is_autocast_available, is_autocast_enabled
 from dl4all.amp.gradient_scaler import GradScaler
 
-__all__ = ["GradScaler", "autocast", "is_autocast_available"]
+__all__ = ["GradScaler", "autocast", "is_autocast_available", "is_autocast_enabled"]

@@ -69,3 +69,19 @@ def is_autocast_available(device_type: str) -> bool:
         False
     """
     return False
+
+
+def is_autocast_enabled(device_type: str | None = None) -> bool:
+    """False: dl4all does not compute in mixed precision yet.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.amp.is_autocast_enabled()
+        False
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.is_autocast_enabled()
+        False
+    """
+    return False

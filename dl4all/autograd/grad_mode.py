@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from dl4all.ops.core import tape
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Switch(contextlib.ContextDecorator):
@@ -26,7 +29,7 @@ class _Switch(contextlib.ContextDecorator):
 
 
 class set_grad_enabled(_Switch):
-    """Turn gradients on or off in a ``with`` block or a decorated function.
+    """Turn gradients on or off: in a ``with`` block or a decorated function, or else at once in this thread.
 
     Example:
         >>> import dl4all as dl
@@ -34,11 +37,32 @@ class set_grad_enabled(_Switch):
         >>> with dl.no_grad():
         ...     (x + x).requires_grad
         False
+        >>> switch = dl.set_grad_enabled(False)  # at once, and until it is set again
+        >>> (x + x).requires_grad
+        False
+        >>> switch = dl.set_grad_enabled(True)
     """
 
     def __init__(self, mode: bool) -> None:
         super().__init__(enabled=mode)
         self._mode = mode
+        self._before: bool | None = None
+        if type(self) is set_grad_enabled:
+            self._before, tape.state.enabled = tape.state.enabled, mode
+
+    def __enter__(self) -> None:
+        self._take_back()
+        super().__enter__()
+
+    def __call__(self, func: F) -> F:
+        self._take_back()
+        decorated: F = super().__call__(func)
+        return decorated
+
+    def _take_back(self) -> None:
+        """Leave to the block or the function what the call has set."""
+        if self._before is not None:
+            tape.state.enabled, self._before = self._before, None
 
     def _recreate_cm(self) -> set_grad_enabled:
         return type(self)(self._mode) if type(self) is set_grad_enabled else type(self)()  # type: ignore[call-arg]

@@ -24,19 +24,36 @@ matmul = SimpleNamespace(
 
 
 def is_built() -> bool:
-    """False."""
+    """False.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.backends.cuda.is_built()
+        False
+    """
     return False
 
 
 def enable_flash_sdp(enabled: bool) -> None:
-    """Nothing: ``scaled_dot_product_attention`` chooses its kernel by itself."""
+    """Nothing: ``scaled_dot_product_attention`` chooses its kernel by itself.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.backends.cuda.enable_flash_sdp(False)
+    """
 
 
 enable_math_sdp = enable_mem_efficient_sdp = enable_flash_sdp
 
 
 def flash_sdp_enabled() -> bool:
-    """False: there are no kernels of CUDA."""
+    """False: there are no kernels of CUDA.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.backends.cuda.flash_sdp_enabled()
+        False
+    """
     return False
 
 
@@ -44,5 +61,11 @@ mem_efficient_sdp_enabled = flash_sdp_enabled
 
 
 def math_sdp_enabled() -> bool:
-    """True: attention is always computed exactly."""
+    """True: attention is always computed exactly.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.backends.cuda.math_sdp_enabled()
+        True
+    """
     return True

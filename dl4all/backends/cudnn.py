@@ -19,17 +19,35 @@ allow_tf32 = False
 
 
 def is_available() -> bool:
-    """False."""
+    """False.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.backends.cudnn.is_available()
+        False
+    """
     return False
 
 
 def is_acceptable(tensor: object) -> bool:
-    """False."""
+    """False.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.backends.cudnn.is_acceptable(dl.ones(2))
+        False
+    """
     return False
 
 
 def version() -> None:
-    """None."""
+    """None.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.backends.cudnn.version() is None
+        True
+    """
 
 
 @contextlib.contextmanager

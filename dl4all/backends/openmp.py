@@ -6,5 +6,11 @@ __all__ = ["is_available"]
 
 
 def is_available() -> bool:
-    """False."""
+    """False.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.backends.openmp.is_available()
+        False
+    """
     return False

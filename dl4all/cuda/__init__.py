@@ -44,33 +44,67 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """False."""
+    """False.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.cuda.is_initialized()
+        False
+    """
     return False
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """False: there are no tensors of bfloat16."""
+    """False: there are no tensors of bfloat16.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.cuda.is_bf16_supported()
+        False
+    """
     return False
 
 
 def device_count() -> int:
-    """0."""
+    """0.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.cuda.device_count()
+        0
+    """
     return 0
 
 
 def manual_seed(seed: int) -> None:
-    """Nothing, as in PyTorch without CUDA: ``dl.manual_seed`` is for every device."""
+    """Nothing, as in PyTorch without CUDA: ``dl.manual_seed`` is for every device.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.cuda.manual_seed(0)  # nothing happens
+    """
 
 
 manual_seed_all = manual_seed
 
 
 def empty_cache() -> None:
-    """Nothing, as in PyTorch without CUDA: ``dl.accelerator.empty_cache`` gives memory back."""
+    """Nothing, as in PyTorch without CUDA: ``dl.accelerator.empty_cache`` gives memory back.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.cuda.empty_cache()  # nothing happens
+    """
 
 
 def memory_allocated(device: Any = None) -> int:
-    """0: ``dl.accelerator.memory_allocated`` tells of a device."""
+    """0: ``dl.accelerator.memory_allocated`` tells of a device.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.cuda.memory_allocated()
+        0
+    """
     return 0
 
 
@@ -78,7 +112,12 @@ max_memory_allocated = memory_reserved = max_memory_reserved = memory_allocated
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Nothing: ``dl.accelerator.reset_peak_memory_stats`` is for a device."""
+    """Nothing: ``dl.accelerator.reset_peak_memory_stats`` is for a device.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.cuda.reset_peak_memory_stats()  # nothing happens
+    """
 
 
 reset_max_memory_allocated = reset_peak_memory_stats
@@ -97,6 +136,14 @@ def synchronize(device: Any = None) -> NoReturn:
 
     Raises:
         BackendMissingError
+
+    Example:
+        >>> import dl4all as dl
+        >>> try:
+        ...     dl.cuda.synchronize()
+        ... except dl.errors.BackendMissingError as error:
+        ...     print(str(error).partition("; ")[2])
+        use dl.synchronize()
     """
     refusal("synchronize", "dl.synchronize()")
 
@@ -106,6 +153,14 @@ def set_device(device: Any) -> NoReturn:
 
     Raises:
         BackendMissingError
+
+    Example:
+        >>> import dl4all as dl
+        >>> try:
+        ...     dl.cuda.set_device(0)
+        ... except dl.errors.BackendMissingError as error:
+        ...     print(str(error).partition("; ")[2])
+        use dl.set_default_device(name)
     """
     refusal("set_device", "dl.set_default_device(name)")
 
@@ -115,6 +170,14 @@ def current_device() -> NoReturn:
 
     Raises:
         BackendMissingError
+
+    Example:
+        >>> import dl4all as dl
+        >>> try:
+        ...     dl.cuda.current_device()
+        ... except dl.errors.BackendMissingError as error:
+        ...     print(str(error).partition("; ")[2])
+        use dl.device("auto")
     """
     refusal("current_device", 'dl.device("auto")')
 
@@ -124,6 +187,14 @@ def get_device_name(device: Any = None) -> NoReturn:
 
     Raises:
         BackendMissingError
+
+    Example:
+        >>> import dl4all as dl
+        >>> try:
+        ...     dl.cuda.get_device_name()
+        ... except dl.errors.BackendMissingError as error:
+        ...     print(str(error).partition("; ")[2])
+        use dl.device(name).info.hardware
     """
     refusal("get_device_name", "dl.device(name).info.hardware")
 

@@ -22,6 +22,13 @@ class WorkerInfo:
         num_workers: how many there are.
         seed: follows from the epoch's random numbers, and differs between workers.
         dataset: the data set; threads share it.
+
+    Example:
+        >>> import dl4all as dl
+        >>> data = dl.data.DataLoader([5, 7], num_workers=2, device="cpu", collate_fn=lambda samples: (
+        ...     samples[0], dl.data.get_worker_info().num_workers))
+        >>> list(data)
+        [(5, 2), (7, 2)]
     """
 
     id: int

@@ -167,7 +167,7 @@ class Traced:
             if tensor is argument:
                 return lambda made, new: new[position]
             if tensor.storage is argument.storage:
-                return lambda made, new: new[position].as_strided(shape, strides, offset)
+                return lambda made, new: new[position].strided_view(shape, strides, offset)
         if tracer.is_born(tensor):
             number = tracer.number_of(tensor)
             return lambda made, new: Tensor(made[number], shape, dtype, device, strides, offset)

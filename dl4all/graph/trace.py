@@ -8,7 +8,6 @@ whatever comes of the trace.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import threading
 import weakref
@@ -403,7 +402,6 @@ def trace(function: Callable[..., Any], *args: Any) -> Graph:
     tracer = Tracer(inputs[0].device)
     with capture.lock:
         result = run(tracer, lambda: function(*args))
-    gc.collect()
     outputs = (
         [result] if isinstance(result, TensorBase) else [r for r in result or () if isinstance(r, TensorBase)]
     )

@@ -22,6 +22,7 @@ from dl4all.io.torch_writer import STORAGES, Pickled, write_torch
 from dl4all.io.weight_file import MAX_TENSORS, Array, Limits, Malformed, brief, explained, limits_of, opened
 from dl4all.io.weights import load_weights, save_weights
 from dl4all.nn.module import Parameter
+from dl4all.ops.core.tensor_base import Size
 from dl4all.scheduler.current import device
 from dl4all.scheduler.device import Device
 from dl4all.tensor.creation import from_numpy
@@ -274,7 +275,7 @@ class _Rebuild:
         if isinstance(found, torch_object.Element):
             return np.dtype(found.name if found.name in STORAGES else "float32")
         if isinstance(found, torch_object.Size):
-            return found.sizes
+            return Size(found.sizes)
         if isinstance(found, torch_object.Storage):
             raise Malformed("holds a storage without a tensor; save the tensor")
         if isinstance(found, list):

@@ -21,6 +21,7 @@ from dl4all.errors import ArgumentError
 from dl4all.io.torch_container import DEVICES_FILE
 from dl4all.nn.module import Module, Parameter
 from dl4all.nn.state import State
+from dl4all.ops.core.tensor_base import Size
 from dl4all.tensor.tensor import Tensor
 
 __all__ = ["STORAGES", "Pickled", "write_torch"]
@@ -109,7 +110,7 @@ class Pickled:
             self._global(f"torch {value.name}")
         elif isinstance(value, np.generic) and value.dtype.kind in "biuf":
             self._write(value.item(), place)
-        elif kind.__name__ == "Size" and isinstance(value, tuple):
+        elif isinstance(value, Size):
             self._global("torch Size")
             self._tuple(tuple(value), place)
             self._out += b"\x85R"

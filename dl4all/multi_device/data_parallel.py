@@ -167,7 +167,7 @@ class DataParallel(Module):
     def _placed(self, model: Module) -> Module:
         """The model on the primary device, or on the next one where that fails meanwhile."""
         tensors = [*model.parameters(), *model.buffers()]
-        arrays = [tensor.numpy() for tensor in tensors]
+        arrays = [tensor.detach().numpy() for tensor in tensors]
         while True:
             primary = self.group.primary
             try:

@@ -161,6 +161,8 @@ class Pipeline(Module):
         *targets: DeviceLike | DTypeLike | TensorBase,
         device: DeviceLike | None = None,
         dtype: DTypeLike = None,
+        non_blocking: bool = False,
+        memory_format: Any = None,
     ) -> Pipeline:
         """Convert the model's floats to a dtype, in place; it cannot move to one device.
 
@@ -213,7 +215,7 @@ class Pipeline(Module):
 
         passage = self._passage(inputs.detach(), bounds, gradients=True, end=end)
         passage.give_gradients([None] * len(bounds))
-        with _gradients_aside(self._parameters()) as parameters:
+        with _gradients_aside(self._learned()) as parameters:
             passage.run(schedule_of(self.schedule, len(self.stages), len(bounds)))
             gradients = [parameter.grad for parameter in parameters]
         for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -232,7 +234,7 @@ class Pipeline(Module):
             DeviceLostError: a device was lost, and with it its layers.
             DeviceError: a device did not finish a step within the group's timeout; or one is gone already.
         """
-        bounds, parameters = self._bounds(inputs), self._parameters()
+        bounds, parameters = self._bounds(inputs), self._learned()
         history = tape.state.enabled and any(map(tape.wants_gradient, (inputs, *parameters)))
         passage = self._passage(
             inputs.detach(), bounds, gradients=history, input_gradient=history and inputs.requires_grad
@@ -270,7 +272,7 @@ class Pipeline(Module):
 
         tape.add_node("pipeline", (inputs, *parameters), (output,), backward)
 
-    def _parameters(self) -> list[Parameter]:
+    def _learned(self) -> list[Parameter]:
         found = {id(p): p for stage in self.stages for p in stage.parameters}
         return list(found.values())
 

@@ -80,4 +80,4 @@ def _on(value: Any, device: Device) -> Any:
         return value
     if value.dtype.kind == "f":
         return _filled(value.shape, value.dtype, device)
-    return from_numpy((value.numpy() if isinstance(value, Tensor) else value).copy(), device)
+    return from_numpy((value.detach().numpy() if isinstance(value, Tensor) else value).copy(), device)

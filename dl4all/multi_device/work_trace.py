@@ -179,7 +179,7 @@ def _placed(value: Any, device: Device) -> Any:
     def placed(leaf: Any) -> Tensor:
         if leaf.dtype.kind == "f":
             return empty(*leaf.shape, dtype=leaf.dtype, device=device)
-        return from_numpy((leaf.numpy() if isinstance(leaf, Tensor) else leaf).copy(), device)
+        return from_numpy((leaf.detach().numpy() if isinstance(leaf, Tensor) else leaf).copy(), device)
 
     return map_leaves(value, placed, (Tensor, np.ndarray))
 
@@ -355,6 +355,6 @@ def resized(value: Any, batch: int) -> Any:
         shape = (batch, *leaf.shape[1:])
         if leaf.dtype.kind == "f":  # only shapes of floats matter to a trace
             return np.broadcast_to(np.zeros((), leaf.dtype), shape)
-        return np.resize(leaf.numpy() if isinstance(leaf, Tensor) else leaf, shape)
+        return np.resize(leaf.detach().numpy() if isinstance(leaf, Tensor) else leaf, shape)
 
     return map_leaves(value, resized_leaf, (Tensor, np.ndarray))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dl4all.nn import functional as functional
 from dl4all.nn import init as init
+from dl4all.nn import modules as modules
+from dl4all.nn import parallel as parallel
+from dl4all.nn import parameter as parameter
 from dl4all.nn import utils as utils
 from dl4all.nn.activation import CELU as CELU
 from dl4all.nn.activation import ELU as ELU
@@ -73,27 +76,27 @@ from dl4all.nn.linear import Identity as Identity
 from dl4all.nn.linear import Linear as Linear
 from dl4all.nn.loss import BCELoss as BCELoss
 from dl4all.nn.loss import BCEWithLogitsLoss as BCEWithLogitsLoss
-from dl4all.nn.loss import CosineEmbeddingLoss as CosineEmbeddingLoss
 from dl4all.nn.loss import CosineSimilarity as CosineSimilarity
 from dl4all.nn.loss import CrossEntropyLoss as CrossEntropyLoss
 from dl4all.nn.loss import CTCLoss as CTCLoss
 from dl4all.nn.loss import GaussianNLLLoss as GaussianNLLLoss
-from dl4all.nn.loss import HingeEmbeddingLoss as HingeEmbeddingLoss
 from dl4all.nn.loss import HuberLoss as HuberLoss
 from dl4all.nn.loss import KLDivLoss as KLDivLoss
 from dl4all.nn.loss import L1Loss as L1Loss
-from dl4all.nn.loss import MarginRankingLoss as MarginRankingLoss
 from dl4all.nn.loss import MSELoss as MSELoss
-from dl4all.nn.loss import MultiLabelMarginLoss as MultiLabelMarginLoss
-from dl4all.nn.loss import MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss
-from dl4all.nn.loss import MultiMarginLoss as MultiMarginLoss
 from dl4all.nn.loss import NLLLoss as NLLLoss
 from dl4all.nn.loss import PairwiseDistance as PairwiseDistance
 from dl4all.nn.loss import PoissonNLLLoss as PoissonNLLLoss
 from dl4all.nn.loss import SmoothL1Loss as SmoothL1Loss
-from dl4all.nn.loss import SoftMarginLoss as SoftMarginLoss
-from dl4all.nn.loss import TripletMarginLoss as TripletMarginLoss
-from dl4all.nn.loss import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
+from dl4all.nn.margin_loss import CosineEmbeddingLoss as CosineEmbeddingLoss
+from dl4all.nn.margin_loss import HingeEmbeddingLoss as HingeEmbeddingLoss
+from dl4all.nn.margin_loss import MarginRankingLoss as MarginRankingLoss
+from dl4all.nn.margin_loss import MultiLabelMarginLoss as MultiLabelMarginLoss
+from dl4all.nn.margin_loss import MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss
+from dl4all.nn.margin_loss import MultiMarginLoss as MultiMarginLoss
+from dl4all.nn.margin_loss import SoftMarginLoss as SoftMarginLoss
+from dl4all.nn.margin_loss import TripletMarginLoss as TripletMarginLoss
+from dl4all.nn.margin_loss import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
 from dl4all.nn.module import Module as Module
 from dl4all.nn.normalization import BatchNorm1d as BatchNorm1d
 from dl4all.nn.normalization import BatchNorm2d as BatchNorm2d
@@ -105,6 +108,7 @@ from dl4all.nn.normalization import InstanceNorm3d as InstanceNorm3d
 from dl4all.nn.normalization import LayerNorm as LayerNorm
 from dl4all.nn.normalization import LocalResponseNorm as LocalResponseNorm
 from dl4all.nn.normalization import RMSNorm as RMSNorm
+from dl4all.nn.normalization import SyncBatchNorm as SyncBatchNorm
 from dl4all.nn.padding import CircularPad1d as CircularPad1d
 from dl4all.nn.padding import CircularPad2d as CircularPad2d
 from dl4all.nn.padding import CircularPad3d as CircularPad3d
@@ -120,6 +124,7 @@ from dl4all.nn.padding import ReplicationPad3d as ReplicationPad3d
 from dl4all.nn.padding import ZeroPad1d as ZeroPad1d
 from dl4all.nn.padding import ZeroPad2d as ZeroPad2d
 from dl4all.nn.padding import ZeroPad3d as ZeroPad3d
+from dl4all.nn.parallel import DataParallel as DataParallel
 from dl4all.nn.parameter import Buffer as Buffer
 from dl4all.nn.parameter import Parameter as Parameter
 from dl4all.nn.parameter import UninitializedBuffer as UninitializedBuffer
@@ -171,4 +176,4 @@ from dl4all.nn.upsampling import UpsamplingNearest2d as UpsamplingNearest2d
 
 # What `import *` takes; type checkers take the names above, which they cannot read from an expression.
 _NAMES = sorted(name for name, value in globals().items() if callable(value))
-globals()["__all__"] = ["functional", "init", "utils", *_NAMES]
+globals()["__all__"] = ["functional", "init", "modules", "parallel", "parameter", "utils", *_NAMES]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -29,9 +30,22 @@ class _NumberedModules(Module):
 
     def extend(self: C, modules: Iterable[Module]) -> C:
         """Add modules at the end; returns the container."""
-        for module in modules:
+        for module in list(modules):
             self.append(module)
         return self
+
+    def insert(self: C, index: int, module: Module) -> C:
+        """Add a module before that at an index; returns the container."""
+        self._check(module)
+        modules = list(self)
+        modules.insert(index, module)
+        return self._renumber(modules)
+
+    def pop(self, key: int = -1) -> Module:
+        """Remove the module at an index; returns it."""
+        module: Module = self[key]
+        del self[key]
+        return module
 
     def __iter__(self) -> Iterator[Module]:
         return (module for _, module in self._children())
@@ -42,7 +56,46 @@ class _NumberedModules(Module):
     def __getitem__(self, index: Any) -> Any:
         """The module at an index; for a slice, a container that shares the modules of the slice."""
         modules = list(self)
-        return self._container(modules[index]) if isinstance(index, slice) else modules[index]
+        if isinstance(index, slice):
+            return self._container(modules[index])
+        return modules[self._place_of(index)]
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        self._check(module)
+        names = [name for name, _ in self._children()]
+        setattr(self, names[self._place_of(index)], module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        modules = list(self)
+        del modules[index if isinstance(index, slice) else self._place_of(index)]
+        self._renumber(modules)
+
+    def __add__(self, other: Iterable[Module]) -> Any:
+        return self._container([*self, *other])
+
+    def __iadd__(self: C, other: Iterable[Module]) -> C:
+        return self.extend(other)
+
+    def _place_of(self, index: Any) -> int:
+        """An index counted from the front.
+
+        Raises:
+            IndexError: there is no module there.
+        """
+        place, count = operator.index(index), len(self)
+        if not -count <= place < count:
+            raise IndexError(f"[{type(self).__name__}] index {place} is out of range for {count} modules")
+        return place % count
+
+    def _check(self, module: object) -> None:
+        if not isinstance(module, Module):
+            raise ArgumentError(f"[{type(self).__name__}] expected a Module, got {module!r}")
+
+    def _renumber(self: C, modules: list[Module]) -> C:
+        """Hold these modules, under the names ``0``, ``1``, ..."""
+        for name, _ in list(self._children()):
+            delattr(self, name)
+        return self.extend(modules)
 
     @staticmethod
     def _container(modules: list[Module]) -> Module:
@@ -62,13 +115,13 @@ class Sequential(_NumberedModules):
         (2, 3)
     """
 
-    def __init__(self, *layers: Any) -> None:
+    def __init__(self, *args: Any) -> None:
         super().__init__()
-        if len(layers) == 1 and isinstance(layers[0], Mapping):
-            for name, layer in layers[0].items():
-                setattr(self, name, layer)
+        if len(args) == 1 and isinstance(args[0], Mapping):
+            for name, layer in args[0].items():
+                self.add_module(name, layer)
         else:
-            self.extend(layers)
+            self.extend(args)
 
     @staticmethod
     def _container(modules: list[Module]) -> Sequential:
@@ -93,9 +146,9 @@ class ModuleList(_NumberedModules):
         (3, ['0.bias', '0.weight'])
     """
 
-    def __init__(self, modules: Iterable[Module] = ()) -> None:
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
-        self.extend(modules)
+        self.extend(modules or ())
 
     @staticmethod
     def _container(modules: list[Module]) -> ModuleList:
@@ -117,8 +170,23 @@ class ModuleDict(Module):
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
-        for name, module in (modules or {}).items():
+        self.update(modules or {})
+
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        """Add modules, or replace those of the same names."""
+        for name, module in modules.items() if isinstance(modules, Mapping) else modules:
             self[name] = module
+
+    def pop(self, key: str) -> Module:
+        """Remove the module of a name; returns it."""
+        module = self[key]
+        del self[key]
+        return module
+
+    def clear(self) -> None:
+        """Remove all modules."""
+        for name in list(self):
+            del self[name]
 
     def __setitem__(self, name: str, module: Module) -> None:
         if not isinstance(module, Module):
@@ -128,7 +196,10 @@ class ModuleDict(Module):
         setattr(self, name, module)
 
     def __getitem__(self, name: str) -> Module:
-        return dict(self._children())[name]
+        found = vars(self).get(name)
+        if not isinstance(found, Module):
+            raise KeyError(name)
+        return found
 
     def __delitem__(self, name: str) -> None:
         delattr(self, name)
@@ -164,9 +235,9 @@ class ParameterList(Module):
         (2, ['0', '1'])
     """
 
-    def __init__(self, values: Iterable[Tensor] = ()) -> None:
+    def __init__(self, values: Iterable[Tensor] | None = None) -> None:
         super().__init__()
-        self.extend(values)
+        self.extend(values or ())
 
     def append(self, value: Tensor) -> ParameterList:
         """Add a parameter at the end; returns the list.
@@ -193,6 +264,9 @@ class ParameterList(Module):
         """The parameter at an index; for a slice, a list that shares the parameters of the slice."""
         parameters = list(self)
         return ParameterList(parameters[index]) if isinstance(index, slice) else parameters[index]
+
+    def __iadd__(self, values: Iterable[Tensor]) -> ParameterList:
+        return self.extend(values)
 
     def __setitem__(self, index: int, value: Tensor) -> None:
         setattr(self, str(range(len(self))[index]), _parameter("ParameterList", value))
@@ -226,7 +300,26 @@ class ParameterDict(Module):
         setattr(self, name, _parameter("ParameterDict", value))
 
     def __getitem__(self, name: str) -> Parameter:
-        return dict(self.items())[name]
+        found = vars(self).get(name)
+        if not isinstance(found, Parameter):
+            raise KeyError(name)
+        return found
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The parameter of a name; `default` if there is none."""
+        found = vars(self).get(key)
+        return found if isinstance(found, Parameter) else default
+
+    def pop(self, key: str) -> Parameter:
+        """Remove the parameter of a name; returns it."""
+        parameter = self[key]
+        del self[key]
+        return parameter
+
+    def clear(self) -> None:
+        """Remove all parameters."""
+        for name in list(self):
+            del self[name]
 
     def __delitem__(self, name: str) -> None:
         delattr(self, name)

@@ -118,7 +118,7 @@ class _ForwardConvNd(_ConvNd):
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The convolution with these parameters; subclasses that change them call it."""
         function = (functional.conv1d, functional.conv2d, functional.conv3d)[self.axes - 1]
-        padding = self.padding
+        padding: Size | str = self.padding
         if self.padding_mode != "zeros":
             input = functional.pad(input, self._amounts(), PADDING_MODES[self.padding_mode])
             padding = 0

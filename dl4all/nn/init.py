@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import philox, tape
+from dl4all.ops.core.default_dtype import default
 from dl4all.ops.core.limits import integer, real
 from dl4all.ops.core.tensor_base import Shape, from_host
 from dl4all.ops.indexing.inplace import begin_change
@@ -443,7 +444,7 @@ def zeros(shape: Shape) -> Tensor:
         >>> dl.nn.init.zeros((2,)).tolist()
         [0.0, 0.0]
     """
-    return filled("init", (shape,), np.zeros((), np.float32), "cpu")
+    return filled("init", (shape,), np.zeros((), default.dtype), "cpu")
 
 
 def ones(shape: Shape) -> Tensor:
@@ -454,4 +455,4 @@ def ones(shape: Shape) -> Tensor:
         >>> dl.nn.init.ones((2,)).tolist()
         [1.0, 1.0]
     """
-    return filled("init", (shape,), np.ones((), np.float32), "cpu")
+    return filled("init", (shape,), np.ones((), default.dtype), "cpu")

@@ -113,7 +113,14 @@ class _LazyConv(LazyModuleMixin):
 
 
 class LazyConv1d(_LazyConv, Conv1d):
-    """:class:`Conv1d` whose `in_channels` is that of its first input; the other arguments are the same."""
+    """:class:`Conv1d` whose `in_channels` is that of its first input; the other arguments are the same.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.LazyConv1d(6, 3)
+        >>> layer(dl.rand(2, 4, 12)).shape, layer.in_channels
+        ((2, 6, 10), 4)
+    """
 
     cls_to_become = Conv1d
 
@@ -132,25 +139,53 @@ class LazyConv2d(_LazyConv, Conv2d):
 
 
 class LazyConv3d(_LazyConv, Conv3d):
-    """:class:`Conv3d` whose `in_channels` is that of its first input; the other arguments are the same."""
+    """:class:`Conv3d` whose `in_channels` is that of its first input; the other arguments are the same.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.LazyConv3d(6, 3)
+        >>> layer(dl.rand(1, 4, 6, 8, 8)).shape, layer.in_channels
+        ((1, 6, 4, 6, 6), 4)
+    """
 
     cls_to_become = Conv3d
 
 
 class LazyConvTranspose1d(_LazyConv, ConvTranspose1d):
-    """:class:`ConvTranspose1d` whose `in_channels` is that of its first input."""
+    """:class:`ConvTranspose1d` whose `in_channels` is that of its first input.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.LazyConvTranspose1d(6, 2, stride=2)
+        >>> layer(dl.rand(2, 4, 12)).shape, layer.in_channels
+        ((2, 6, 24), 4)
+    """
 
     cls_to_become = ConvTranspose1d
 
 
 class LazyConvTranspose2d(_LazyConv, ConvTranspose2d):
-    """:class:`ConvTranspose2d` whose `in_channels` is that of its first input."""
+    """:class:`ConvTranspose2d` whose `in_channels` is that of its first input.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.LazyConvTranspose2d(6, 2, stride=2)
+        >>> layer(dl.rand(2, 4, 12, 10)).shape, layer.in_channels
+        ((2, 6, 24, 20), 4)
+    """
 
     cls_to_become = ConvTranspose2d
 
 
 class LazyConvTranspose3d(_LazyConv, ConvTranspose3d):
-    """:class:`ConvTranspose3d` whose `in_channels` is that of its first input."""
+    """:class:`ConvTranspose3d` whose `in_channels` is that of its first input.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.LazyConvTranspose3d(6, 2, stride=2)
+        >>> layer(dl.rand(1, 4, 6, 8, 8)).shape, layer.in_channels
+        ((1, 6, 12, 16, 16), 4)
+    """
 
     cls_to_become = ConvTranspose3d
 
@@ -162,19 +197,40 @@ class _LazyNorm(LazyModuleMixin):
 
 
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
-    """:class:`BatchNorm1d` whose `num_features` is that of its first input."""
+    """:class:`BatchNorm1d` whose `num_features` is that of its first input.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.LazyBatchNorm1d()
+        >>> layer(dl.rand(2, 4, 12)).shape, layer.num_features
+        ((2, 4, 12), 4)
+    """
 
     cls_to_become = BatchNorm1d
 
 
 class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
-    """:class:`BatchNorm2d` whose `num_features` is that of its first input."""
+    """:class:`BatchNorm2d` whose `num_features` is that of its first input.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.LazyBatchNorm2d()
+        >>> layer(dl.rand(2, 4, 12, 10)).shape, layer.num_features
+        ((2, 4, 12, 10), 4)
+    """
 
     cls_to_become = BatchNorm2d
 
 
 class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
-    """:class:`BatchNorm3d` whose `num_features` is that of its first input."""
+    """:class:`BatchNorm3d` whose `num_features` is that of its first input.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.LazyBatchNorm3d()
+        >>> layer(dl.rand(1, 4, 6, 8, 8)).shape, layer.num_features
+        ((1, 4, 6, 8, 8), 4)
+    """
 
     cls_to_become = BatchNorm3d
 
@@ -182,25 +238,44 @@ class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
 class _LazyInstanceNorm(_LazyNorm):
     """An instance normalization, whose inputs may be without the axis of samples."""
 
-    ranks: ClassVar[tuple[int, ...]]
-
     def inputs_of(self, input: Tensor) -> int:
-        return input.shape[0] if input.ndim == self.ranks[0] else input.shape[1]
+        return input.shape[0] if input.ndim == self.cls_to_become.ranks[0] else input.shape[1]
 
 
 class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
-    """:class:`InstanceNorm1d` whose `num_features` is that of its first input."""
+    """:class:`InstanceNorm1d` whose `num_features` is that of its first input.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.LazyInstanceNorm1d()
+        >>> layer(dl.rand(2, 4, 12)).shape, layer.num_features
+        ((2, 4, 12), 4)
+    """
 
     cls_to_become = InstanceNorm1d
 
 
 class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
-    """:class:`InstanceNorm2d` whose `num_features` is that of its first input."""
+    """:class:`InstanceNorm2d` whose `num_features` is that of its first input.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.LazyInstanceNorm2d()
+        >>> layer(dl.rand(2, 4, 12, 10)).shape, layer.num_features
+        ((2, 4, 12, 10), 4)
+    """
 
     cls_to_become = InstanceNorm2d
 
 
 class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
-    """:class:`InstanceNorm3d` whose `num_features` is that of its first input."""
+    """:class:`InstanceNorm3d` whose `num_features` is that of its first input.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.LazyInstanceNorm3d()
+        >>> layer(dl.rand(1, 4, 6, 8, 8)).shape, layer.num_features
+        ((1, 4, 6, 8, 8), 4)
+    """
 
     cls_to_become = InstanceNorm3d

@@ -222,6 +222,70 @@ class BatchNorm3d(BatchNorm):
     ranks = (5,)
 
 
+class SyncBatchNorm(BatchNorm):
+    """Batch normalization over the samples of all processes: here there is one, with all of them.
+
+    Args:
+        num_features, eps, momentum, affine, track_running_stats: as for :class:`BatchNorm1d`.
+        process_group: None.
+        device, dtype, bias: as for :class:`BatchNorm1d`, too.
+
+    Shape:
+        (N, num_features, ...), the same out.
+
+    Raises:
+        ArgumentError: there is a process group; several devices normalize together by ``dl.parallel``.
+    """
+
+    ranks = (2, 3, 4, 5)
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        _check_group(process_group)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
+        """The module with such layers in place of its batch normalization; they share its tensors.
+
+        Example:
+            >>> import dl4all as dl
+            >>> net = dl.nn.Sequential(dl.nn.Conv2d(1, 2, 1), dl.nn.BatchNorm2d(2))
+            >>> type(dl.nn.SyncBatchNorm.convert_sync_batchnorm(net)[1]).__name__
+            'SyncBatchNorm'
+        """
+        _check_group(process_group)
+        if isinstance(module, BatchNorm):
+            made = cls(module.num_features, module.eps, module.momentum, False, False)
+            vars(made).update(vars(module))
+            return made
+        for name, child in list(module.named_children()):
+            setattr(module, name, cls.convert_sync_batchnorm(child, process_group))
+        return module
+
+
+def _check_group(process_group: Any) -> None:
+    if process_group is not None:
+        raise ArgumentError(
+            "[SyncBatchNorm] there are no process groups; several devices normalize together by "
+            "dl.parallel(model, devices)"
+        )
+
+
+_BatchNorm, _NormBase = BatchNorm, _ChannelNorm  # PyTorch's names, which isinstance is asked with
+
+
 class _InstanceNorm(_ChannelNorm):
     """Instance normalization, whatever the number of axes."""
 

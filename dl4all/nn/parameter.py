@@ -91,7 +91,13 @@ class UninitializedParameter(Parameter):
 
 
 class UninitializedBuffer(Tensor):
-    """A buffer whose shape is not known yet; see :class:`UninitializedParameter`."""
+    """A buffer whose shape is not known yet; see :class:`UninitializedParameter`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> isinstance(dl.nn.LazyBatchNorm1d().running_mean, dl.nn.UninitializedBuffer)
+        True
+    """
 
     __slots__ = ()
 

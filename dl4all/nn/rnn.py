@@ -131,6 +131,11 @@ class RNNBase(_Recurrence):
 
     Internally sequences are always packed: the rows of all time steps follow each other. The product of the
     input with its weights is one matrix product for all time steps.
+
+    Example:
+        >>> import dl4all as dl
+        >>> isinstance(dl.nn.LSTM(2, 3), dl.nn.RNNBase)
+        True
     """
 
     def __init__(
@@ -360,7 +365,13 @@ class GRU(_GruStep, RNNBase):
 
 
 class RNNCellBase(_Recurrence):
-    """Computes one time step per call."""
+    """Computes one time step per call.
+
+    Example:
+        >>> import dl4all as dl
+        >>> isinstance(dl.nn.LSTMCell(2, 3), dl.nn.RNNCellBase)
+        True
+    """
 
     def __init__(
         self,

@@ -33,7 +33,9 @@ class Incompatible(NamedTuple):
 class State(OrderedDict[str, Any]):
     """A state dict; ``_metadata`` holds what hooks note about it, as in PyTorch."""
 
-    _metadata: OrderedDict[str, dict[str, Any]]
+    def __init__(self, items: Any = ()) -> None:
+        super().__init__(items)
+        self._metadata: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
 
 def walk(root: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -62,10 +64,10 @@ def walk(root: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def collect(root: Any, destination: Any, prefix: str, keep_vars: bool) -> Any:
     """Add the state of a module and of all below it to a dict; returns the dict."""
-    state = State() if destination is None else destination
+    state: Any = State() if destination is None else destination
+    if isinstance(destination, OrderedDict) and not hasattr(destination, "_metadata"):
+        vars(destination)["_metadata"] = OrderedDict()
     metadata = getattr(state, "_metadata", None)
-    if metadata is None and isinstance(state, OrderedDict):
-        metadata = state._metadata = OrderedDict()  # type: ignore[attr-defined]
     after: list[tuple[str, Any]] = []
     skipped = ""  # a module with a state_dict of its own has collected all below it
     for name, module in walk(root, prefix):
@@ -123,7 +125,9 @@ def load(root: Any, weights: Weights, strict: bool, assign: bool) -> Incompatibl
         [key for key in (*own, *extra) if key not in weights],
         [key for key in weights if key not in own and key not in extra],
     )
-    found = {key: weights[key] if assign else _numbers(key, weights[key]) for key in own if key in weights}
+    found: dict[str, Any] = {
+        key: weights[key] if assign else _numbers(key, weights[key]) for key in own if key in weights
+    }
     misshapen = [
         f"{key}: the network has {own[key][2].shape}, the weights {tuple(value.shape)}"
         for key, value in found.items()
@@ -162,7 +166,7 @@ def _changed_by_hooks(modules: Any, weights: Weights, strict: bool) -> tuple[Wei
     changed, messages = State(weights), list[str]()
     for prefix, module in modules:
         for hook in _hooks(module, "load_state_dict_pre"):
-            arguments = (changed, prefix, {}, strict, list[str](), list[str](), messages)
+            arguments: tuple[Any, ...] = (changed, prefix, {}, strict, list[str](), list[str](), messages)
             hook.function(*((module,) if hook.with_kwargs else ()), *arguments)
     return changed, messages
 

@@ -22,6 +22,17 @@ class SparseAdam(Optimizer):
 
     Raises:
         ArgumentError: an option is out of its range.
+
+    Example:
+        >>> import dl4all as dl
+        >>> table = dl.nn.Embedding(5, 2)
+        >>> optimizer = dl.optim.SparseAdam(table.parameters(), lr=0.1)
+        >>> table(dl.tensor([1, 3])).sum().backward()
+        >>> try:
+        ...     optimizer.step()
+        ... except dl.errors.GradientError:
+        ...     optimizer = dl.optim.Adam(table.parameters(), lr=0.1)
+        ...     optimizer.step()
     """
 
     def __init__(

@@ -135,6 +135,15 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
 
     Raises:
         ArgumentError: the decay is not from 0 to 1.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.nn.Linear(2, 3)
+        >>> average = dl.optim.swa_utils.get_ema_avg_fn(0.9)
+        >>> averaged = dl.optim.swa_utils.AveragedModel(net, avg_fn=average)
+        >>> averaged.update_parameters(net)
+        >>> averaged(dl.rand(4, 2)).shape
+        (4, 3)
     """
     _check_decay(decay)
 
@@ -150,6 +159,15 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> Average:
 
     Raises:
         ArgumentError: the decay is not from 0 to 1.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.nn.Linear(2, 3)
+        >>> average = dl.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+        >>> averaged = dl.optim.swa_utils.AveragedModel(net, multi_avg_fn=average)
+        >>> averaged.update_parameters(net)
+        >>> averaged(dl.rand(4, 2)).shape
+        (4, 3)
     """
     _check_decay(decay)
     plans = MultiTensor()
@@ -161,7 +179,17 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> Average:
 
 
 def get_swa_avg_fn() -> Average:
-    """The function ``avg_fn`` of an average in which all networks count alike."""
+    """The function ``avg_fn`` of an average in which all networks count alike.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.nn.Linear(2, 3)
+        >>> average = dl.optim.swa_utils.get_swa_avg_fn()
+        >>> averaged = dl.optim.swa_utils.AveragedModel(net, avg_fn=average)
+        >>> averaged.update_parameters(net)
+        >>> averaged(dl.rand(4, 2)).shape
+        (4, 3)
+    """
 
     def swa_update(averaged_param: Tensor, current_param: Tensor, num_averaged: Any) -> Tensor:
         with no_grad():
@@ -172,7 +200,17 @@ def get_swa_avg_fn() -> Average:
 
 
 def get_swa_multi_avg_fn() -> Average:
-    """The function ``multi_avg_fn`` of an average in which all networks count alike."""
+    """The function ``multi_avg_fn`` of an average in which all networks count alike.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.nn.Linear(2, 3)
+        >>> average = dl.optim.swa_utils.get_swa_multi_avg_fn()
+        >>> averaged = dl.optim.swa_utils.AveragedModel(net, multi_avg_fn=average)
+        >>> averaged.update_parameters(net)
+        >>> averaged(dl.rand(4, 2)).shape
+        (4, 3)
+    """
     plans = MultiTensor()
 
     def swa_update(

@@ -53,6 +53,13 @@ class Conversions(TensorBase):
         return int(self.item())
 
     def __complex__(self: Any) -> complex:
+        """The one element as a complex number; waits for the device.
+
+        Example:
+            >>> import dl4all as dl
+            >>> complex(dl.tensor([2.0]))
+            (2+0j)
+        """
         return complex(self.item())
 
     def __index__(self: Any) -> int:
@@ -60,6 +67,11 @@ class Conversions(TensorBase):
 
         Raises:
             DTypeError: it is no integer, or not the only one.
+
+        Example:
+            >>> import dl4all as dl
+            >>> [10, 20, 30][dl.tensor(1)]
+            20
         """
         if self.dtype.kind not in "biu" or self.numel() != 1:
             raise DTypeError(
@@ -79,6 +91,13 @@ class Conversions(TensorBase):
 
         Raises:
             BackendMissingError
+
+        Example:
+            >>> import dl4all as dl
+            >>> try:
+            ...     x = dl.ones(2).cuda()
+            ... except dl.errors.BackendMissingError:
+            ...     x = dl.ones(2).to("auto")
         """
         raise BackendMissingError(
             '[cuda] dl4all has no CUDA devices: use .to("auto") or .to(dl.device("gpu")), and '

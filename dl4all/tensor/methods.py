@@ -112,6 +112,7 @@ class Methods(TensorBase):
     hsplit = ops.hsplit
     vsplit = ops.vsplit
     dsplit = ops.dsplit
+    as_strided = ops.as_strided
     asinh = ops.asinh
     arcsinh = ops.asinh
     asinh_ = ops.in_place(ops.asinh)

@@ -40,10 +40,27 @@ OPERATORS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
 """NumPy's ufuncs of two operands: the operator, and the method of an operand on the right."""
 
 
+DESCRIPTIONS: dict[Callable[..., Any], Callable[[TensorBase], Any]] = {
+    np.shape: lambda tensor: tuple(tensor.shape),
+    np.ndim: lambda tensor: len(tensor.shape),
+    np.size: lambda tensor: tensor.numel(),
+}
+"""Functions that read no elements, which may not be there yet."""
+
+
 def array_function(
     tensor: TensorBase, function: Callable[..., Any], types: Any, args: Any, kwargs: dict[str, Any]
 ) -> Any:
-    """``__array_function__``: what NumPy's function returns for the elements on the host."""
+    """``__array_function__``: what NumPy's function returns for the elements on the host.
+
+    Example:
+        >>> import dl4all as dl
+        >>> import numpy as np
+        >>> np.mean(dl.tensor([1.0, 3.0])).item()
+        2.0
+    """
+    if function in DESCRIPTIONS and len(args) == 1 and not kwargs:
+        return DESCRIPTIONS[function](args[0])
     return function(*_on_host(args), **_on_host(kwargs))
 
 
@@ -64,6 +81,12 @@ def array_ufunc(tensor: TensorBase, ufunc: np.ufunc, method: str, *inputs: Any, 
     Raises:
         DTypeError: it is another ufunc of two operands or another method of it, such as ``np.add.reduce``, or
             an array stands beside the tensor.
+
+    Example:
+        >>> import dl4all as dl
+        >>> import numpy as np
+        >>> np.sqrt(dl.tensor([4.0])).tolist()
+        [2.0]
     """
     if method == "__call__" and ufunc.nin == 1 and ufunc.nout == 1 and not options:
         with np.errstate(all="ignore"):
@@ -72,7 +95,8 @@ def array_ufunc(tensor: TensorBase, ufunc: np.ufunc, method: str, *inputs: Any, 
             return upload(type(tensor).result_class, result, tensor.device, copy=False)
     elif method == "__call__" and ufunc.__name__ in OPERATORS and not options:
         apply, reflected = OPERATORS[ufunc.__name__]
-        left, right = inputs
+        # Comparisons come with a NumPy number as an array without axes.
+        left, right = (one[()] if isinstance(one, np.ndarray) and not one.ndim else one for one in inputs)
         if isinstance(left, TensorBase):
             return apply(left, right)
         result = getattr(right, reflected)(left)

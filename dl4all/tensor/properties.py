@@ -193,37 +193,83 @@ class Properties(TensorBase):
 
     @property
     def is_cpu(self) -> bool:
-        """Whether the elements lie in the host's memory and NumPy computes with them."""
+        """Whether the elements lie in the host's memory and NumPy computes with them.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2, device="cpu").is_cpu
+            True
+        """
         return self.device.is_host
 
     @property
     def is_vulkan(self) -> bool:
-        """Whether the tensor is on a device of the Vulkan backend."""
+        """Whether the tensor is on a device of the Vulkan backend.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2, device="cpu").is_vulkan
+            False
+        """
         return self.device.type == "vulkan"
 
     is_cuda = is_meta = is_mps = is_mkldnn = is_mtia = is_xla = is_xpu = property(
-        lambda self: False, doc="False: dl4all has no such device."
+        lambda self: False,
+        doc="False: dl4all has no such device.\n\n"
+        "Example:\n    >>> import dl4all as dl\n    >>> dl.ones(2).is_cuda\n    False",
     )
     is_sparse = is_sparse_csr = is_quantized = is_nested = property(
-        lambda self: False, doc="False: there are no tensors of this kind."
+        lambda self: False,
+        doc="False: there are no tensors of this kind.\n\n"
+        "Example:\n    >>> import dl4all as dl\n    >>> dl.ones(2).is_sparse\n    False",
     )
 
     def get_device(self) -> int:
-        """The number of the tensor's device among those of its type; -1 for the CPU."""
+        """The number of the tensor's device among those of its type; -1 for the CPU.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2, device="cpu").get_device()
+            -1
+        """
         return -1 if self.device.is_host else self.device.index or 0
 
     def is_conj(self) -> bool:
-        """False: there are no complex numbers."""
+        """False: there are no complex numbers.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2).is_conj()
+            False
+        """
         return False
 
     def is_neg(self) -> bool:
-        """False: no tensor stands for its negative."""
+        """False: no tensor stands for its negative.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2).is_neg()
+            False
+        """
         return False
 
     def is_inference(self) -> bool:
-        """False: a tensor made within ``inference_mode`` is like any other."""
+        """False: a tensor made within ``inference_mode`` is like any other.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2).is_inference()
+            False
+        """
         return False
 
     def is_pinned(self, device: object = None) -> bool:
-        """False: :func:`dl4all.pin` gives pinned arrays, tensors lie where their device has them."""
+        """False: :func:`dl4all.pin` gives pinned arrays, tensors lie where their device has them.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2).is_pinned()
+            False
+        """
         return False

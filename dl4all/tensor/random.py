@@ -290,7 +290,7 @@ def randint(
         >>> dl.randint(3, 4, (2, 2)).tolist(), dl.randint(1, size=(2,)).tolist()
         ([[3, 3], [3, 3]], [0, 0])
     """
-    if size is None:
+    if size is None and low is not None:
         low, high, size = 0, low, high  # type: ignore[assignment]
     elif high is None:
         low, high = 0, low

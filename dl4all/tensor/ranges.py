@@ -177,7 +177,7 @@ def eye(
     """
     columns = n if m is None else m
     result = zeros(n, columns, dtype=dtype, device=device)
-    diagonal = result.as_strided((min(n, columns),), (columns + 1,), 0)
+    diagonal = result.strided_view((min(n, columns),), (columns + 1,), 0)
     diagonal.fill_(1)
     return result.requires_grad_() if requires_grad else result
 

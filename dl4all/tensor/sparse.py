@@ -37,6 +37,12 @@ class SparseTensor(TensorLike):
         values: of shape (nnz, ...): the elements, each of which may have dense axes.
         shape: of the whole tensor: the sparse axes, then the dense ones.
         coalesced: whether indices are in row-major order, each once.
+
+    Example:
+        >>> import dl4all as dl
+        >>> x = dl.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0], (2, 2))
+        >>> isinstance(x, dl.sparse.SparseTensor), x.to_dense().tolist()
+        (True, [[0.0, 2.0], [3.0, 0.0]])
     """
 
     __slots__ = ("_coalesced", "_indices", "_values", "shape")

@@ -1,4 +1,4 @@
-"""The class Tensor: operators, conversions, gradients and ``new_*`` methods; mixins have the others."""
+"""The class Tensor: operators, transfers and gradients; mixins have the other methods."""
 
 from __future__ import annotations
 
@@ -12,34 +12,31 @@ import numpy.typing as npt
 
 from dl4all import autograd, ops
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from dl4all.missing_names import add_missing
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.limits import host_memory
 from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import NUMBERS
-from dl4all.ops.core.op import empty as empty_tensor
-from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, TensorBase, check_repeated
+from dl4all.ops.core.tensor_base import DTypeLike, Scalar, Shape, TensorBase, check_repeated
 from dl4all.ops.elementwise.comparison import eq, ne
 from dl4all.ops.memory import transfer
-from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.memory.views import in_order
-from dl4all.ops.random.distributions import bernoulli_
-from dl4all.ops.random.generator import Generator
-from dl4all.scheduler.current import device as open_device
-from dl4all.scheduler.device import Device
-from dl4all.tensor import host_random, interop
-from dl4all.tensor.arguments import ArrayLike, DeviceLike, checked_dtype, checked_shape, device_and_dtype
+from dl4all.tensor import interop
+from dl4all.tensor.arguments import DeviceLike, device_and_dtype
 from dl4all.tensor.conversions import Conversions
 from dl4all.tensor.inplace import InplaceMethods
 from dl4all.tensor.methods import Methods
+from dl4all.tensor.new_tensors import NewTensors
 from dl4all.tensor.print_options import text_of
 from dl4all.tensor.properties import Properties
 from dl4all.tensor.random_fills import RandomFills
+from dl4all.tensor.reflected_operators import ReflectedOperators
 
 _hook_keys = itertools.count()
 
 
-class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
+class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewTensors, ReflectedOperators):
     """An n-dimensional array on a device.
 
     Created by :func:`dl4all.tensor`, :func:`dl4all.zeros`, ... Operators and methods carry PyTorch's names;
@@ -98,67 +95,6 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
     __imul__ = Methods.mul_
     __itruediv__ = InplaceMethods.div_
 
-    def __rsub__(self, other: Scalar) -> Tensor:
-        """A number minus each element.
-
-        Example:
-            >>> import dl4all as dl
-            >>> (3 - dl.tensor([1.0, 2.0])).tolist()
-            [2.0, 1.0]
-        """
-        return ops.sub(other, self)
-
-    def __rtruediv__(self, other: Scalar) -> Tensor:
-        """A number divided by each element.
-
-        Example:
-            >>> import dl4all as dl
-            >>> (4 / dl.tensor([1.0, 2.0])).tolist()
-            [4.0, 2.0]
-        """
-        return ops.true_divide(other, self)
-
-    def __rpow__(self, other: Scalar) -> Tensor:
-        """A number to the power of each element.
-
-        Example:
-            >>> import dl4all as dl
-            >>> (2 ** dl.tensor([1, 3])).tolist()
-            [2, 8]
-        """
-        return ops.pow(other, self)
-
-    def __rmod__(self, other: Scalar) -> Tensor:
-        """The remainder of a number divided by each element.
-
-        Example:
-            >>> import dl4all as dl
-            >>> (5 % dl.tensor([2, 3])).tolist()
-            [1, 2]
-        """
-        return ops.remainder(other, self)
-
-    def __rfloordiv__(self, other: Scalar) -> Tensor:
-        """A number divided by each element, rounded down.
-
-        Example:
-            >>> import dl4all as dl
-            >>> (5 // dl.tensor([2, 3])).tolist()
-            [2, 1]
-        """
-        return ops.floor_divide(other, self)
-
-    def __rmatmul__(self, other: Tensor) -> Tensor:
-        """The matrix product with the tensor on the right.
-
-        Example:
-            >>> import dl4all as dl
-            >>> x = dl.tensor([1.0, 2.0])
-            >>> x.__rmatmul__(x).item()
-            5.0
-        """
-        return ops.matmul(other, self)
-
     def __iter__(self) -> Iterator[Tensor]:
         """Views along the first axis.
 
@@ -187,8 +123,6 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
     # To the host and between devices
 
-    is_sparse = False
-
     def to_sparse(self, sparse_dim: int | None = None) -> Any:
         """The elements that are not zero, with their indices: see :func:`dl4all.sparse_coo_tensor`.
 
@@ -197,13 +131,24 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
         Raises:
             ArgumentError: there are not as many axes.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([[0.0, 2.0]]).to_sparse().to_dense().tolist()
+            [[0.0, 2.0]]
         """
         from dl4all.tensor.sparse import to_sparse  # which has this class as a base of its own
 
         return to_sparse(self, sparse_dim)
 
     def to_dense(self) -> Tensor:
-        """The tensor itself; a sparse tensor's has its zeros, too."""
+        """The tensor itself; a sparse tensor's has its zeros, too.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2).to_dense().tolist()
+            [1.0, 1.0]
+        """
         return self
 
     def is_nonzero(self) -> bool:
@@ -216,14 +161,23 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         """
         return ops.is_nonzero(self)
 
-    def numpy(self) -> npt.NDArray[Any]:
+    def numpy(self, *, force: bool = False) -> npt.NDArray[Any]:
         """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy.
+
+        Args:
+            force: return them for a leaf that requires gradients, too.
+
+        Raises:
+            GradientError: the tensor is a leaf that requires gradients, such as a parameter: what NumPy does
+                to its memory no gradient would know of.
 
         Example:
             >>> import dl4all as dl
             >>> dl.tensor([1.0, 2.0]).numpy()
             array([1., 2.], dtype=float32)
         """
+        if not force and self.requires_grad and self.is_leaf:
+            raise GradientError("[numpy] the tensor is a leaf that requires gradients; use .detach().numpy()")
         return transfer.download(self)
 
     def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -248,7 +202,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
             >>> np.asarray(dl.tensor([1.0], device="cpu")).tolist()
             [1.0]
         """
-        return self.numpy().data
+        return self.numpy(force=True).data
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers.
@@ -340,10 +294,6 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         """
         return self.to("cpu")
 
-    def _from_host(self, array: npt.NDArray[Any], device: Device, *, copy: bool = False) -> Tensor:
-        result: Tensor = transfer.upload(type(self).result_class, array, device, copy=copy)
-        return result
-
     # Views
 
     @property
@@ -363,6 +313,11 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
         Raises:
             ShapeError: it is no matrix.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([[1, 2], [3, 4]]).H.tolist()
+            [[1, 3], [2, 4]]
         """
         if len(self.shape) not in (0, 2):
             raise ShapeError(f"[H] expected a matrix, got shape {self.shape}; use .mT for the last two axes")
@@ -370,7 +325,13 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
     @property
     def mH(self) -> Tensor:
-        """A view with the last two axes swapped, as :attr:`mT`: there are no complex numbers."""
+        """A view with the last two axes swapped, as :attr:`mT`: there are no complex numbers.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2, 3, 4).mH.shape
+            (2, 4, 3)
+        """
         return self.mT
 
     @property
@@ -388,7 +349,13 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether ``backward`` computes gradients of this tensor, or of tensors that it was computed from."""
+        """Whether ``backward`` computes gradients of this tensor, or of tensors that it was computed from.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2, requires_grad=True).requires_grad
+            True
+        """
         return self.grad_meta is not None and self.grad_meta.requires_grad
 
     @requires_grad.setter
@@ -443,7 +410,15 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
     @property
     def grad(self) -> Any:
-        """The gradient that ``backward`` has accumulated, a tensor; None before."""
+        """The gradient that ``backward`` has accumulated, a tensor; None before.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([2.0], requires_grad=True)
+            >>> (x * x).sum().backward()
+            >>> x.grad.tolist()
+            [4.0]
+        """
         return None if self.grad_meta is None else self.grad_meta.grad
 
     @grad.setter
@@ -582,109 +557,6 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
         hooks[key] = hook
         return lambda: hooks.pop(key, None) and None
 
-    # New tensors
-
-    def new_empty(
-        self, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None
-    ) -> Tensor:
-        """A tensor of another shape with undefined contents; by default of this one's dtype and device.
-
-        Example:
-            >>> import dl4all as dl
-            >>> dl.ones(2).new_empty((3, 4)).shape
-            (3, 4)
-        """
-        return _new(self, "new_empty", size, dtype, device)
-
-    def new_zeros(
-        self, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None
-    ) -> Tensor:
-        """A tensor of zeros of another shape; by default of this one's dtype and device.
-
-        Example:
-            >>> import dl4all as dl
-            >>> dl.tensor([5]).new_zeros(2).tolist()
-            [0, 0]
-        """
-        return _new(self, "new_zeros", size, dtype, device, 0)
-
-    def new_ones(
-        self, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None
-    ) -> Tensor:
-        """A tensor of ones of another shape; by default of this one's dtype and device.
-
-        Example:
-            >>> import dl4all as dl
-            >>> dl.tensor([5]).new_ones(2).tolist()
-            [1, 1]
-        """
-        return _new(self, "new_ones", size, dtype, device, 1)
-
-    def new_full(
-        self,
-        size: Shape,
-        fill_value: Scalar,
-        dtype: DTypeLike = None,
-        device: DeviceLike | None = None,
-    ) -> Tensor:
-        """A tensor of another shape filled with one value; by default of this one's dtype and device.
-
-        Example:
-            >>> import dl4all as dl
-            >>> dl.ones(2).new_full((2,), 7.0).tolist()
-            [7.0, 7.0]
-        """
-        return _new(self, "new_full", (size,), dtype, device, fill_value)
-
-    def new_tensor(
-        self,
-        data: ArrayLike,
-        dtype: DTypeLike = None,
-        device: DeviceLike | None = None,
-        requires_grad: bool = False,
-    ) -> Tensor:
-        """A tensor with a copy of `data`; by default of this one's dtype and device.
-
-        Raises:
-            DTypeError: the data are no numbers, or tensors cannot have the dtype.
-
-        Example:
-            >>> import dl4all as dl
-            >>> dl.ones(2).new_tensor([1, 2]).tolist()
-            [1.0, 2.0]
-        """
-        array = transfer.download(data) if isinstance(data, TensorBase) else np.asarray(data)
-        result_dtype = self.dtype if dtype is None else checked_dtype(dtype)
-        if array.dtype.kind not in "biuf":
-            raise DTypeError(f"[new_tensor] expected numbers of one of {', '.join(map(str, DTYPES))}")
-        target = self.device if device is None else open_device(device)
-        result = self._from_host(array.astype(result_dtype), target, copy=True)
-        return result.requires_grad_() if requires_grad else result
-
-    def bernoulli(self, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
-        """Ones and zeros; each element, or `p`, is the probability of a one: :func:`dl4all.bernoulli`.
-
-        Example:
-            >>> import dl4all as dl
-            >>> dl.tensor([0.0, 1.0]).bernoulli().tolist()
-            [0.0, 1.0]
-        """
-        result: Tensor = new_like(self, self.shape)
-        return bernoulli_(result, self if p is None else p, generator=generator)
-
-    def multinomial(
-        self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
-    ) -> Tensor:
-        """Indices along the last axis, drawn with the elements as weights: :func:`dl4all.multinomial`.
-
-        Example:
-            >>> import dl4all as dl
-            >>> dl.tensor([0.0, 1.0]).multinomial(1).tolist()
-            [1]
-        """
-        indices = host_random.weighted_indices(self, num_samples, replacement, generator)
-        return self._from_host(indices, self.device)
-
     def sum_to_size(self, *size: int | Shape) -> Tensor:
         """The sum over the axes along which a tensor of shape `size` would be broadcast to this one's shape.
 
@@ -711,25 +583,4 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills):
 
 
 Tensor.result_class = Tensor
-
-
-def _new(
-    tensor: Tensor,
-    name: str,
-    size: tuple[int | Shape, ...],
-    dtype: DTypeLike,
-    device: DeviceLike | None,
-    value: Scalar | None = None,
-) -> Tensor:
-    """A tensor for the methods ``new_*``: filled with a value, or with undefined contents."""
-    shape = checked_shape(name, size)
-    result_dtype = tensor.dtype if dtype is None else checked_dtype(dtype)
-    target = tensor.device if device is None else open_device(device)
-    result: Tensor
-    if target is tensor.device:
-        result = new_like(tensor, shape, result_dtype)
-    else:
-        result = empty_tensor(type(tensor).result_class, shape, result_dtype, target)
-    if value is not None:
-        fill_with(result, value, name)
-    return result
+add_missing(Tensor, "torch.Tensor")

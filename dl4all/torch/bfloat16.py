@@ -36,7 +36,7 @@ def widened(value: torch.Tensor) -> TensorBase:
     count = memory.extent(value.shape, value.stride())
     patterns = memory.carrier(value.as_strided((count,), (1,), value.storage_offset()))
     flat = bfloat16_to_float32(patterns)
-    view: TensorBase = flat.as_strided(tuple(value.shape), value.stride(), 0)
+    view: TensorBase = flat.strided_view(tuple(value.shape), value.stride(), 0)
     return view
 
 

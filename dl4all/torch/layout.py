@@ -70,7 +70,7 @@ def computed_layout(operands: list[Any]) -> tuple[list[Any], Callable[[Shape], t
     def permute(one: TensorBase) -> Any:
         view = views[id(one)]
         axes, strides = tuple(shape[axis] for axis in order), tuple(view.strides[axis] for axis in order)
-        return one.as_strided(axes, strides, view.offset)
+        return one.strided_view(axes, strides, view.offset)
 
     def restore(computed: Shape) -> tuple[Shape, Shape]:
         strides = contiguous_strides(computed)

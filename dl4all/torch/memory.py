@@ -250,7 +250,7 @@ def wrap_channels_last(result: TensorBase) -> torch.Tensor:
     """A PyTorch tensor of a result of four or five axes, copied to have its channels last in memory."""
     order = (0, *range(2, len(result.shape)), 1)
     shape, strides = (tuple(one[axis] for axis in order) for one in (result.shape, result.strides))
-    permuted = fresh_copy(result.as_strided(shape, strides, result.offset))
+    permuted = fresh_copy(result.strided_view(shape, strides, result.offset))
     by_axis = dict(zip(order, permuted.strides, strict=True))
     return wrap(permuted, result.shape, tuple(by_axis[axis] for axis in range(len(order))))
 

@@ -297,7 +297,7 @@ def test_auto_is_the_device_of_whoever_asks() -> None:
         (lambda: DataLoader(numbers(), num_workers=1, timeout=float("nan")), r"timeout nan"),
         (lambda: DataLoader(numbers(), timeout=3), r"timeout 3 needs num_workers of at least 1"),
         (lambda: DataLoader(numbers(), collate_fn=7), r"collate_fn must be a function .*, got 7"),  # type: ignore[arg-type]
-        (lambda: DataLoader(iter([1])), r"a data set has len\(\) and \[i\]; list_iterator lacks"),  # type: ignore[arg-type]
+        (lambda: DataLoader(iter([1])), r"a data set has len\(\) and \[i\]; list_iterator lacks"),
         (lambda: DataLoader(numbers()).set_epoch(-1), r"epoch must be at least 0, got -1"),
         (lambda: TensorDataset([1, 2], [1]), r"^\[TensorDataset\] expected arrays of one length.*\[2, 1\]"),
         (lambda: dl.data.random_split(numbers(), (1, 0)), r"^\[random_split\] fractions must be positive"),

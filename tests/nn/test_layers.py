@@ -215,8 +215,8 @@ def test_initial_values() -> None:
             assert np.abs(values).max() <= bound
             assert np.abs(values).max() > 0.9 * bound
             assert 0.4 < values.std() / bound < 0.75  # 1 / sqrt(3) = 0.58
-    first = dl.nn.Linear(5, 5).weight.numpy()
-    assert not np.array_equal(first, dl.nn.Linear(5, 5).weight.numpy())
+    first = dl.nn.Linear(5, 5).weight.detach().numpy()
+    assert not np.array_equal(first, dl.nn.Linear(5, 5).weight.detach().numpy())
     norm = dl.nn.BatchNorm2d(3).state_dict()
     assert [norm[name].tolist() for name in norm] == [[1] * 3, [0] * 3, [0] * 3, [1] * 3, 0]
 

@@ -78,7 +78,7 @@ def test_a_parameter_is_a_tensor_with_the_same_memory(device: str) -> None:
     source = dl.rand(2, 3, device=device)
     parameter = Parameter(source.T)
     assert parameter.storage is source.storage
-    np.testing.assert_array_equal(parameter.numpy(), source.numpy().T)
+    np.testing.assert_array_equal(parameter.detach().numpy(), source.numpy().T)
     for result in (parameter + 1, parameter.T, parameter[0], parameter.clone(), parameter.to("float64")):
         assert type(result) is dl.Tensor
 
@@ -102,7 +102,9 @@ def test_assigning_none_and_deleting() -> None:
     del net.layers
     assert list(net.state_dict()) == ["first.weight", "inner.w"]
     x = dl.ones(1, 3, device="cpu")
-    np.testing.assert_allclose(net.first(x).numpy(), net.first.weight.numpy().sum(1)[None], rtol=1e-6)
+    np.testing.assert_allclose(
+        net.first(x).numpy(), net.first.weight.detach().numpy().sum(1)[None], rtol=1e-6
+    )
     del net.inner.early
     net.inner.early = dl.zeros(2, device="cpu")  # no buffer any more
     assert list(net.state_dict()) == ["first.weight", "inner.w"]
@@ -182,14 +184,14 @@ def test_loaded_weights_are_copies() -> None:
     source = copies(net)
     net.load_state_dict(source)
     source["w"][:] = 99
-    assert not (net.w.numpy() == 99).any()
+    assert not (net.w.detach().numpy() == 99).any()
 
 
 def test_loading_pytorch_s_tensors() -> None:
     theirs = torch.nn.Linear(3, 2)
     ours = dl.nn.Linear(3, 2)
     ours.load_state_dict(theirs.state_dict())
-    np.testing.assert_array_equal(ours.weight.numpy(), theirs.weight.detach().numpy())
+    np.testing.assert_array_equal(ours.weight.detach().numpy(), theirs.weight.detach().numpy())
     theirs.load_state_dict({name: torch.from_numpy(t.numpy()) for name, t in ours.state_dict().items()})
 
 
@@ -287,14 +289,14 @@ def test_to_a_dtype(device: str) -> None:
     net = dl.nn.Sequential(dl.nn.Linear(3, 2), dl.nn.BatchNorm1d(2)).to(device)
     weight, x = net[0].weight, dl.rand(5, 3, device=device)
     net(x).sum().backward()
-    before, gradient = weight.numpy(), weight.grad.numpy()
+    before, gradient = weight.detach().numpy(), weight.grad.numpy()
     for convert, name in ((net.double, "float64"), (net.half, "float16"), (net.float, "float32")):
         assert convert() is net
         assert net[0].weight is weight
         assert {str(t.dtype) for t in net.state_dict().values()} == {name, "int64"}  # which counts batches
         assert (str(weight.grad.dtype), str(weight.grad.device)) == (name, device)
         assert str(net(x.to(name)).dtype) == name
-    np.testing.assert_allclose(weight.numpy(), before, rtol=1e-3)
+    np.testing.assert_allclose(weight.detach().numpy(), before, rtol=1e-3)
     np.testing.assert_allclose(weight.grad.numpy(), gradient, rtol=1e-3, atol=1e-6)
     net.to("cpu", "float64")
     assert (str(weight.device), str(weight.dtype), str(weight.grad.device)) == ("cpu", "float64", "cpu")

@@ -140,7 +140,7 @@ def test_derivatives(name: str) -> None:
     """First and second ones of all operands, through two layers, both directions and unequal lengths."""
     dl.manual_seed(3)
     layer = getattr(dl.nn, name.upper())(2, 2, 2, bidirectional=True)
-    parameters = [dl.tensor(p.numpy().astype(np.float64), device="cpu") for p in layer.parameters()]
+    parameters = [dl.tensor(p.detach().numpy().astype(np.float64), device="cpu") for p in layer.parameters()]
     names = [n for n, _ in layer.named_parameters()]
     x = dl.tensor(numbers(generator(name), (5, 2), "float64"), device="cpu").requires_grad_()
     for key, value in zip(names, parameters, strict=True):

@@ -48,7 +48,7 @@ REVEALED = {
     "x.size()": "tuple[int, ...]",
     "x.size(0)": "int",
     "x.item()": "int | float",
-    "dl.nn.Linear(2, 3).weight": "dl4all.nn.module.Parameter",
+    "dl.nn.Linear(2, 3).weight": "dl4all.nn.parameter.Parameter",
     "dl.nn.Linear(2, 3).forward(x)": TENSOR,
 }
 """Expressions with a tensor x, and what ``reveal_type`` shows."""

@@ -8,23 +8,25 @@ import inspect
 import itertools
 import re
 import sys
+from enum import Enum
 from pathlib import Path
 
 import numpy as np
 
+from dl4all.ops.core.tensor_base import DTYPES
 from tools.docs_site.names import Name
 
 
 def documentation(name: Name) -> str:
     """A docstring, the text below a constant, or for a dtype what NumPy knows of it."""
-    if isinstance(name.thing, np.dtype):
+    thing = name.thing
+    if isinstance(thing, np.dtype):
         return dtype_text(name)
-    if (
-        callable(name.thing)
-        or inspect.isdatadescriptor(name.thing)
-        or isinstance(name.thing, functools.cached_property)
-    ):
-        return inspect.getdoc(name.thing) or ""
+    if thing is None or isinstance(thing, (float, Enum)):
+        return value_text(name)
+    if callable(thing) or inspect.isdatadescriptor(thing) or isinstance(thing, functools.cached_property):
+        text = inspect.getdoc(thing) or ""
+        return text or (f"Python's own ``{name.module}.{name.name}``." if is_of_python(name) else "")
     return constant_text(name)
 
 
@@ -38,11 +40,29 @@ def dtype_text(name: Name) -> str:
         span = f"from {whole.min} to {whole.max}"
     else:
         span = "``True`` and ``False``" if dtype.kind == "b" else "pairs of floats"
+    if dtype not in DTYPES:
+        return (
+            f"The dtype ``{dtype}``, by name only: no tensor has it, and every use is refused.\n\n"
+            f"Example:\n    >>> import dl4all as dl\n    >>> dl.{name.name}\n    {dtype!r}"
+        )
     return (
         f"The dtype ``{dtype}``, {span}; {dtype.itemsize} byte{'s' * (dtype.itemsize > 1)} an element.\n\n"
         "Example:\n    >>> import dl4all as dl\n"
         f"    >>> dl.zeros(2, dtype=dl.{name.name}).dtype\n    {dtype!r}"
     )
+
+
+def value_text(name: Name) -> str:
+    """The text of a number, of None, or of a member of an enumeration."""
+    thing = name.thing
+    if thing is None:
+        return (
+            "None: as an index it adds an axis of size 1.\n\n"
+            "Example:\n    >>> import dl4all as dl\n"
+            f"    >>> dl.ones(2)[dl.{name.name}].shape\n    (1, 2)"
+        )
+    about = inspect.getdoc(type(thing)) if isinstance(thing, Enum) else "The number."
+    return f"{about}\n\nExample:\n    >>> import dl4all as dl\n    >>> dl.{name.name}\n    {thing!r}"
 
 
 def constant_text(name: Name) -> str:
@@ -56,7 +76,8 @@ def constant_text(name: Name) -> str:
             found = strings_below(Path(str(module.__file__))).get(name.name)
             if found:
                 return found
-    return ""
+    kind = type(name.thing)
+    return (inspect.getdoc(kind) or "") if kind.__module__.startswith("dl4all.") else ""
 
 
 @functools.cache
@@ -84,10 +105,15 @@ ABOUT = re.compile(r":(?:func|class):`~?([\w.]+)`")
 """The function that an in-place variant is a variant of."""
 
 
+def is_of_python(name: Name) -> bool:
+    """Whether it is a thing of Python's own, such as ``multiprocessing.Queue``, under a name of PyTorch's."""
+    return callable(name.thing) and name.module.partition(".")[0] not in ("dl4all", "numpy")
+
+
 def has_example(name: Name) -> bool:
-    """Whether the text has an example, or begins with the name of a function that has: ``abs_`` with ``abs``."""
+    """Whether there is one, here or at the function that the text begins with: ``abs_`` with ``abs``."""
     text = documentation(name)
-    if ">>>" in text:
+    if ">>>" in text or is_of_python(name):
         return True
     about = ABOUT.match(text)
     spaces = [sys.modules["dl4all"], sys.modules["dl4all.nn.functional"]]

@@ -158,7 +158,7 @@ def names_of(module: ModuleType) -> Iterator[Name]:
 def tensor_names() -> Iterator[Name]:
     """Methods, attributes and operators of tensors."""
     tensor = sys.modules["dl4all"].Tensor
-    for name in sorted(set(dir(tensor)) - set(dir(object))):
+    for name in sorted(name for name in set(dir(tensor)) - set(dir(object)) if hasattr(tensor, name)):
         thing = inspect.getattr_static(tensor, name)
         if not name.startswith("_") or (name.startswith("__") and callable(thing)):
             yield Name("dl4all.Tensor", name, thing)

@@ -10,6 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from dl4all import torch_names
 from tools.docs_site import entries
 from tools.docs_site.names import Name, Page, pages
 
@@ -17,6 +18,9 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 BESIDE = ("CHANGELOG.md", "CONTRIBUTING.md")
 """Pages of the checkout that stand beside those of docs/ on the site."""
+
+MISSING = "<!-- missing names -->"
+"""Where the table of PyTorch's names stands that dl4all does not have."""
 
 SECTION = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.M)
 LISTED = re.compile(r"^ *- \[([^\]]+)\]\((\.\./)?([^)#]+)\.md\)", re.M)
@@ -51,9 +55,25 @@ def site_text(page: Path) -> str:
         return f"{text}\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
     if page.parent == ROOT:
         return text.replace("](docs/", "](")
+    if MISSING in text:
+        text = text.replace(MISSING, missing_names())
     return text.replace("](../CHANGELOG.md", "](CHANGELOG.md").replace(
         "](../CONTRIBUTING.md", "](CONTRIBUTING.md"
     )
+
+
+def missing_names() -> str:
+    """What names of PyTorch's answer that dl4all does not have: a table for each module or class."""
+    parts = []
+    for space in sorted({*torch_names.INSTEAD, *torch_names.MISSING}):
+        rows = [
+            f"| `{name}` | use {text} |" for name, text in sorted(torch_names.INSTEAD.get(space, {}).items())
+        ]
+        for reason, names in torch_names.MISSING.get(space, {}).items():
+            listed = ", ".join(f"`{name}`" for name in names.split())
+            rows.append(f"| {listed} | {torch_names.REASONS[reason].format(name='NAME')} |")
+        parts.append(f"### Names of {space}\n\n| name | answer |\n|---|---|\n" + "\n".join(rows) + "\n")
+    return "\n".join(parts)
 
 
 def reference() -> dict[str, str]:

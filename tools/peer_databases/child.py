@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from tools.peer_databases import modules, operators
+from tools.peer_databases import modules, operators, optimizers
 from tools.torch_databases.child import say
 
-DATABASES: dict[str, Any] = {"ops": operators, "modules": modules}
+DATABASES: dict[str, Any] = {"ops": operators, "modules": modules, "optimizers": optimizers}
 """Modules with ``entries(dtype)``, which gives entries by name, and ``check(name, entry, dtype, *,
 variants)``, which gives an Outcome."""
 

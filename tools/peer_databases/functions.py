@@ -176,6 +176,13 @@ def seeded(function: Any, *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
+def _peer_callable(value: Any) -> Any:
+    """A function of PyTorch's tensors among operands as one of dl4all's."""
+    if not callable(value) or isinstance(value, type):
+        return value
+    return lambda *args, **kwargs: unstand(value(*stand(args), **kwargs))
+
+
 def call(function: Any, operands: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> Any:
     """Call a function of PyTorch's, or one written for it, with dl4all's tensors.
 
@@ -188,6 +195,7 @@ def call(function: Any, operands: tuple[Any, tuple[Any, ...], dict[str, Any]]) -
     """
     value, args, kwargs = operands
     if function in PATHS:
+        kwargs = {key: _peer_callable(item) for key, item in kwargs.items()}
         value, args, kwargs = named(value), named(args), named(kwargs)
         return peer_of(function)(value, *args, **kwargs)
     if function.__module__.startswith(("torch.masked", "torch.sparse", "torch._ops", "torch._refs")):

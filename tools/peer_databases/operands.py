@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 import dl4all as dl
+from dl4all.tensor.sparse import SparseTensor
 from tools.torch_databases.samples import changed, is_plain
 
 
@@ -31,6 +32,8 @@ def to_torch(value: Any) -> Any:
     """The same nest of PyTorch's tensors, with numbers where PyTorch has numbers."""
     if isinstance(value, dl.Tensor):
         return torch.from_numpy(np.array(value.detach().cpu().numpy()))
+    if isinstance(value, SparseTensor):
+        return to_torch(value.to_dense()).to_sparse()
     if isinstance(value, np.dtype):
         return getattr(torch, value.name)
     if isinstance(value, dict):
@@ -51,10 +54,10 @@ def _tensor(one: torch.Tensor) -> Any:
     if not is_plain(one) or one.is_complex() or one.dtype == torch.bfloat16:
         raise TypeError(f"[to_peer] no tensor of {one.dtype} and {one.layout} in dl4all")
     plain = one.detach()
-    if not one.numel() or one.is_contiguous():
+    count = plain.untyped_storage().nbytes() // one.itemsize
+    if not one.numel() or (one.is_contiguous() and count == one.numel()):
         made = dl.tensor(np.array(plain.numpy()))
     else:
-        count = plain.untyped_storage().nbytes() // one.itemsize
         whole = plain.as_strided((count,), (1,), 0)
         made = dl.tensor(np.array(whole.numpy()))
         made = made.as_strided(tuple(one.shape), one.stride(), int(one.storage_offset())).detach()

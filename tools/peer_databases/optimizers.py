@@ -1,31 +1,24 @@
 """PyTorch's database of optimizers against ``dl4all.optim``: parameters and states after some steps.
 
-    python tools/peer_databases/optimizers.py --device vulkan:0
-
 Each sample takes steps with given gradients, in each implementation that PyTorch has of it; L-BFGS minimizes
 a loss. What differs is compared with PyTorch's own steps in float64 too.
 """
 
 from __future__ import annotations
 
-import collections
-import dataclasses
 import functools
-import sys
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import torch
 from torch.testing._internal.common_optimizers import optim_db
 
-sys.path.insert(0, str(Path(__file__).absolute().parents[2]))
-
 import dl4all as dl
-from dl4all.errors import Dl4allError
+from tools.peer_databases.functions import at_path
+from tools.peer_databases.outcome import Outcome
+from tools.torch_databases.comparison import Wrong
 
 STEPS = 20
 SHAPES = ((5, 3), (7,), (2, 3, 1), (), (1,))
@@ -35,26 +28,21 @@ SLACK = 4.0
 """How many times as far from float64's result as PyTorch's own float32 a result may be."""
 
 
-@dataclasses.dataclass
-class Sample:
-    """What became of one set of options: equal, refused or wrong."""
-
-    optimizer: str
-    options: dict[str, Any]
-    status: str = "equal"
-    why: str = ""
+def entries(dtype: torch.dtype) -> dict[str, Any]:
+    """The optimizers by name."""
+    return {str(info.name): info for info in optim_db}
 
 
-def samples(device: str, pattern: str = "") -> Iterator[Sample]:
-    """Each sample of the database, judged."""
-    for info in optim_db:
-        if pattern not in str(info.name):
-            continue
-        for given in info.optim_inputs_func(device="cuda"):
-            for implementation in _implementations(info):
-                if given.kwargs.get("capturable") and implementation.get("fused"):
-                    continue
-                yield judged(info, {**given.kwargs, **implementation}, device)
+def check(name: str, info: Any, dtype: torch.dtype, *, variants: bool = True) -> Outcome:
+    """Take steps with each of an optimizer's samples, in each of its implementations."""
+    outcome = Outcome(name)
+    for given in info.optim_inputs_func(device="cuda"):
+        for implementation in _implementations(info):
+            if not (given.kwargs.get("capturable") and implementation.get("fused")):
+                options = {**given.kwargs, **implementation}
+                with outcome.judging(f"{options}"):
+                    _check_options(info, options)
+    return outcome
 
 
 def _implementations(info: Any) -> Iterator[dict[str, bool]]:
@@ -64,10 +52,9 @@ def _implementations(info: Any) -> Iterator[dict[str, bool]]:
             yield {name: True}
 
 
-def judged(info: Any, options: dict[str, Any], device: str) -> Sample:
+def _check_options(info: Any, options: dict[str, Any]) -> None:
     """Compare the steps of one set of options."""
     name = info.optim_cls.__name__
-    sample = Sample(name, options)
     rng = np.random.default_rng(21)
     shapes = MATRICES if name == "Muon" else SHAPES
     start = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
@@ -87,28 +74,20 @@ def judged(info: Any, options: dict[str, Any], device: str) -> Sample:
 
     expected = reference(torch.float32)
     ours = {key: dl.tensor(v.item()) if isinstance(v, torch.Tensor) else v for key, v in options.items()}
-    try:
-        found = _steps(getattr(dl.optim, name), ours, start, steps, lambda x: dl.tensor(x, device=device))
-        precise = reference(torch.float64)
-        for number, (one, other, exact) in enumerate(zip(expected, found, precise, strict=True)):
-            _compare(one, other, exact, f"tensor {number}")
-    except Dl4allError as error:
-        sample.status, sample.why = "refused", str(error)
-    except AssertionError as error:
-        sample.status, sample.why = "wrong", str(error)
-    except Exception as error:  # noqa: BLE001 - whatever it raises is a wrong answer
-        sample.status, sample.why = "wrong", f"{type(error).__name__}: {error}"
-    return sample
+    found = _steps(at_path(f"optim.{name}"), ours, start, steps, dl.tensor)
+    precise = reference(torch.float64)
+    for number, (one, other, exact) in enumerate(zip(expected, found, precise, strict=True)):
+        _compare(one, other, exact, f"tensor {number}")
 
 
 def _compare(expected: Any, found: Any, precise: Any, what: str) -> None:
-    assert expected.shape == found.shape, f"{what}: expected {expected.shape}, got {found.shape}"
+    if expected.shape != found.shape:
+        raise Wrong(f"{what}: expected {expected.shape}, got {found.shape}")
     error = np.abs(found.astype(np.float64) - expected)
     if not np.all(error <= ABSOLUTE + RELATIVE * np.abs(expected)):
         own, other = np.abs(expected - precise).max(), np.abs(found - precise).max()
-        assert other <= SLACK * own, (
-            f"{what}: off by {error.max():.3g}; {other:.3g} from float64, PyTorch {own:.3g}"
-        )
+        if not other <= SLACK * own:
+            raise Wrong(f"{what}: off by {error.max():.3g}; {other:.3g} from float64, PyTorch {own:.3g}")
 
 
 def _steps(
@@ -148,23 +127,3 @@ def _loss(parameters: list[Any], targets: list[Any], optimizer: Any) -> Any:
     loss = sum(((one**2).sum() + (one**4).sum() for one in apart), 0)
     loss.backward()
     return loss
-
-
-@click.command(help=(__doc__ or "").replace("\n\n    python", "\n\n\b\n    python"))
-@click.option("--device", default="cpu", help="The device of dl4all.")
-@click.option("--only", "pattern", default="", help="Optimizers with this in their names.")
-def main(device: str, pattern: str) -> None:
-    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for sample in samples(device, pattern):
-        counts[sample.optimizer][sample.status] += 1
-        if sample.status != "equal":
-            print(f"{sample.status}: {sample.optimizer} {sample.options}: {sample.why}")
-    for name, found in counts.items():
-        print(f"{name:12}", ", ".join(f"{count} {status}" for status, count in found.items()))
-    total = sum(counts.values(), collections.Counter())
-    print(f"{'all':12}", ", ".join(f"{count} {status}" for status, count in total.items()))
-    sys.exit(bool(total["wrong"]))
-
-
-if __name__ == "__main__":
-    main()

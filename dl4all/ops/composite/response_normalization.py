@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import strides
+from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import integer, real
 from dl4all.ops.core.tensor_base import Array
@@ -30,12 +31,14 @@ def local_response_norm(
 
     Raises:
         ArgumentError: the input has less than three axes, or `size` is below 1.
+        DTypeError: the input is not of floats.
 
     Example:
         >>> import dl4all as dl
         >>> dl.nn.functional.local_response_norm(dl.ones(1, 3, 1), 1, alpha=3.0, beta=1.0).flatten().tolist()
         [0.25, 0.25, 0.25]
     """
+    check_float("local_response_norm", input)
     integer("local_response_norm", "size", size)
     alpha = real("local_response_norm", "alpha", alpha)
     if len(input.shape) < 3 or size < 1:

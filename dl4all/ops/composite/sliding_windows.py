@@ -32,13 +32,15 @@ def window(input: Array, dimension: int, size: int, step: int) -> Array:
         >>> dl.tensor([1.0, 2.0, 3.0, 4.0]).unfold(0, 2, 1).tolist()
         [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
     """
+    if not input.shape:
+        return reshape(window(reshape(input, 1), dimension, size, step), size)
     axis = strides.axis("unfold", dimension, len(input.shape))
     integer("unfold", "size", size), integer("unfold", "step", step)
     shape, steps = input.shape, input.strides
     if not 0 <= size <= shape[axis] or step < 1:
         raise ArgumentError(f"[unfold] size {size} and step {step} do not fit axis {axis} of shape {shape}")
     count = (shape[axis] - size) // step + 1
-    view = input.as_strided(
+    view = input.strided_view(
         check_view("unfold", (*shape[:axis], count, *shape[axis + 1 :], size)),
         (*steps[:axis], steps[axis] * step if count > 1 else 1, *steps[axis + 1 :], steps[axis]),
         input.offset,

@@ -16,7 +16,7 @@ from dl4all.ops.indexing.rows import take_rows_backward
 from dl4all.ops.memory.views import reshape
 
 
-@export("dl")
+@export("dl", "Tensor")
 def as_strided(
     input: Array, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Array:
@@ -49,7 +49,7 @@ def as_strided(
     last = offset + sum((size - 1) * step for size, step in zip(shape, steps, strict=True))
     if 0 not in shape and last >= input.storage.nbytes // input.dtype.itemsize:
         raise ArgumentError(f"[as_strided] size {shape} and stride {steps} reach beyond the tensor's memory")
-    view = input.as_strided(shape, steps, offset)
+    view = input.strided_view(shape, steps, offset)
     if tape.state.enabled and tape.wants_gradient(input):
         check_repeated("as_strided", view)
         with host_memory("as_strided"):

@@ -228,7 +228,7 @@ def _aligned_filters(w: TensorBase, problem: Problem) -> TensorBase:
 
     def as_matrix(filters: TensorBase, pitch: int = problem.reduction_size) -> TensorBase:
         shape = (problem.filters, problem.reduction_size)
-        matrix: TensorBase = filters.as_strided(shape, (pitch, 1), filters.offset)
+        matrix: TensorBase = filters.strided_view(shape, (pitch, 1), filters.offset)
         return matrix
 
     pitch = ceil_div(problem.reduction_size, 4) * 4

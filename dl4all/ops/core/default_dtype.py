@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import DTypeError
+from dl4all.ops.core.tensor_base import DTYPES
 
 
 class MissingDType:
     """The name of a dtype of PyTorch that tensors here cannot have: scripts may list it, but not use it.
 
-    >>> BFLOAT16
+    >>> import dl4all as dl
+    >>> dl.bfloat16
     bfloat16
     """
 
@@ -39,6 +41,24 @@ class MissingDType:
 
 
 BFLOAT16 = MissingDType("bfloat16", 2, 'use float32, or float16, which has the same size ("dl.float16")')
+
+
+def checked_dtype(op: str, dtype: Any) -> np.dtype[Any]:
+    """The dtype that an argument `dtype` names.
+
+    Raises:
+        DTypeError: it is not a dtype of tensors.
+    """
+    if isinstance(dtype, MissingDType):
+        raise dtype.error(op)
+    try:
+        result: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        pass
+    else:
+        if result in DTYPES:
+            return result
+    raise DTypeError(f"[{op}] {dtype!r} is no dtype of tensors; use one of {', '.join(map(str, DTYPES))}")
 
 
 class _Default:

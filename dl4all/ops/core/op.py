@@ -43,6 +43,10 @@ NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 """Types that count as Python numbers among operands; NumPy scalars do too, whatever their dtype."""
 
 
+class MixedDevices(ArgumentError):
+    """The operands of an op live on different devices; one without axes on the CPU may stand for a number."""
+
+
 KERNEL_REFUSALS = (NoKernel, PipelineError, TooLargeError)
 """Raised while a kernel is launched; the op's body computes then."""
 
@@ -218,6 +222,8 @@ class Op(Generic[P]):
             return found.operand.call_op(self, operands, arguments)
         except OverflowError as error:  # an int among the arguments that no float holds
             raise ArgumentError(f"[{self.name}] a number is too large: {error}") from None
+        except MixedDevices as error:
+            return self._execute(self.with_scalars_moved(operands, error), arguments)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Split what a call was given into operands and arguments, with defaults filled in."""
@@ -238,11 +244,25 @@ class Op(Generic[P]):
     def keep_change(self, operands: list[Any], arguments: dict[str, Any]) -> None:
         """Keep a plan for :meth:`change_again`: the op's kernel has written into the first operand."""
 
+    def with_scalars_moved(self, operands: list[Any], error: MixedDevices) -> list[Any]:
+        """Operands of an elementwise op, those without axes moved from the CPU to the others.
+
+        Raises:
+            MixedDevices: that leaves several devices, or moves nothing.
+        """
+        tensors = [operand for operand in operands if isinstance(operand, TensorBase)]
+        scalars = {id(tensor) for tensor in tensors if not tensor.shape and tensor.device.is_host}
+        devices = {id(tensor.device): tensor.device for tensor in tensors if id(tensor) not in scalars}
+        if not self.elementwise or not scalars or len(devices) != 1:
+            raise error
+        (device,) = devices.values()
+        return [operand.to(device) if id(operand) in scalars else operand for operand in operands]
+
     def check_operands(self, operands: list[Any]) -> TensorBase:
         """Return the first tensor among the operands.
 
         Raises:
-            ArgumentError: the tensors live on different devices.
+            MixedDevices: the tensors live on different devices.
             DTypeError: an operand is neither a tensor nor a number or None where the op takes those.
         """
         first: TensorBase | None = None
@@ -251,7 +271,7 @@ class Op(Generic[P]):
                 if first is None:
                     first = operand
                 elif operand.device is not first.device:
-                    raise ArgumentError(
+                    raise MixedDevices(
                         f"[{self.name}] operands live on different devices, {first.device} and "
                         f"{operand.device}; move one with .to({str(first.device)!r})"
                     )

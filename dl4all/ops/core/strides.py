@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,7 +54,7 @@ def _converted_sizes(op: str, values: Any) -> Shape:
     values = [host_int(size) for size in ((values,) if isinstance(values, TensorBase) else values)]
     if not all(isinstance(size, (int, np.integer)) for size in values):
         raise ArgumentError(f"[{op}] expected ints, got {values}")
-    result = tuple(operator.index(size) for size in values)
+    result = tuple(int(size) for size in values)
     if result and (max(result) >= INTEGERS or min(result) < -INTEGERS):
         raise ArgumentError(f"[{op}] expected ints of 64 bits, got {values}")
     return result

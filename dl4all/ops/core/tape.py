@@ -201,7 +201,7 @@ class Node:
 
 def alias(tensor: TensorBase) -> TensorBase:
     """Another tensor on the same elements, without a history."""
-    result: TensorBase = tensor.as_strided(tensor.shape, tensor.strides, tensor.offset)
+    result: TensorBase = tensor.strided_view(tensor.shape, tensor.strides, tensor.offset)
     result.view_of = None  # in-place changes of its base with gradients do not concern it
     return result
 

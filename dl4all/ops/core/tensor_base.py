@@ -167,14 +167,9 @@ class TensorBase:
             for size, stride, contiguous in zip(self.shape, self.strides, expected, strict=True)
         )
 
-    def as_strided(self, shape: Shape, strides: Shape, offset: int) -> Any:
-        """A view of the same memory; strides and offset count elements.
-
-        Example:
-            >>> import dl4all as dl
-            >>> dl.arange(6).as_strided((2, 2), (3, 1), 1).tolist()
-            [[1, 2], [4, 5]]
-        """
+    def strided_view(self, shape: Shape, strides: Shape, offset: int) -> Any:
+        """A view of the same memory; strides and offset count elements. :func:`dl4all.as_strided` checks
+        them, and has a gradient."""
         view = type(self).result_class(self.storage, shape, self.dtype, self.device, strides, offset)
         base = None if self.view_of is None or self.view_of[0]() is None else self.view_of[0]
         view.view_of = (weakref.ref(self) if base is None else base, self.storage.history_version)

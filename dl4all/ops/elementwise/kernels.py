@@ -285,7 +285,7 @@ def broadcast_view(tensor: TensorBase, shape: Shape) -> TensorBase:
     strides = (0,) * missing + tuple(
         0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.strides, strict=True)
     )
-    view: TensorBase = tensor.as_strided(shape, strides, tensor.offset)
+    view: TensorBase = tensor.strided_view(shape, strides, tensor.offset)
     return view
 
 

@@ -221,7 +221,7 @@ def _write_advanced(view: TensorBase, index: AdvancedIndex, value: Any) -> None:
         return
     source = broadcast_view(reshape(tape.alias(value), shape), selected)
     order = (*range(front, front + len(indexed)), *range(front), *range(front + len(indexed), len(selected)))
-    permuted = view.as_strided(
+    permuted = view.strided_view(
         tuple(view.shape[axis] for axis in (*index.axes, *other_axes)),
         tuple(view.strides[axis] for axis in (*index.axes, *other_axes)),
         view.offset,
@@ -245,7 +245,7 @@ def _write_advanced(view: TensorBase, index: AdvancedIndex, value: Any) -> None:
                 and view.device.binds(rows.storage, permuted.storage)
             )
         if by_kernel:
-            target = permuted.as_strided((outer, inner), (inner, 1), permuted.offset)
+            target = permuted.strided_view((outer, inner), (inner, 1), permuted.offset)
             try:
                 write_rows(target, rows, flat if view.device.is_host else flat.last_occurrences(outer))
             except KERNEL_REFUSALS:

@@ -61,7 +61,7 @@ def combined_rows(mode: str, input: Any, rows: Any, indices: Indices, axes: Shap
     result = empty(type(input).result_class, input.shape, input.dtype, input.device, "combine_rows")
     function = partial(_combine_rows, mode)
     reads = [reshape(tape.alias(input), axes), reshape(tape.alias(rows), row_axes), indices.on(input)]
-    written = result.as_strided(axes, contiguous_strides(axes), 0)
+    written = result.strided_view(axes, contiguous_strides(axes), 0)
     host_work("combine_rows", function, reads, [written], kernel=WorkKernel("combine_rows", (mode,)))
 
     def backward(grads: Any, saved: Any, needs: Sequence[bool]) -> list[Any]:

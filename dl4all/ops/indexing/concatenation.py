@@ -154,7 +154,7 @@ def stack(tensors: Sequence[T], dim: int = 0) -> T:
     axis = strides.axis("stack", dim, len(tensors[0].shape) + 1)
     shape, dtypes = tensors[0].shape, [tensor.dtype for tensor in tensors]
     row, whole = (*shape[:axis], 1, *shape[axis:]), (*shape[:axis], len(tensors), *shape[axis:])
-    parts = [t.as_strided(row, (*t.strides[:axis], 0, *t.strides[axis:]), t.offset) for t in tensors]
+    parts = [t.strided_view(row, (*t.strides[:axis], 0, *t.strides[axis:]), t.offset) for t in tensors]
     result: T = _joined("stack", parts, whole, [1] * len(parts), axis)
 
     def backward(grads: Any, saved: Any, needs: tuple[bool, ...]) -> list[Any]:
@@ -220,7 +220,7 @@ def split(tensor: T, split_size_or_sections: int | Sequence[int], dim: int = 0) 
     parts: list[T] = []
     for n in sections:
         part_shape = (*shape[:axis], n, *shape[axis + 1 :])
-        parts.append(tensor.as_strided(part_shape, steps, start if n else tensor.offset))
+        parts.append(tensor.strided_view(part_shape, steps, start if n else tensor.offset))
         start += n * steps[axis]
     _join_gradients("split", tensor, parts, axis, sections)
     return tuple(parts)
@@ -274,7 +274,7 @@ def _adjacent(parts: Sequence[T], axis: int) -> T | None:
             return None
         start += part.shape[axis] * step
     shape = (*first.shape[:axis], sum(part.shape[axis] for part in parts), *first.shape[axis + 1 :])
-    joined: T = first.as_strided(shape, expected, first.offset)
+    joined: T = first.strided_view(shape, expected, first.offset)
     return joined
 
 
@@ -311,6 +311,6 @@ def unbind(input: T, dim: int = 0) -> tuple[T, ...]:
     shape, steps = input.shape, input.strides
     size, step = integer("unbind", "the number of parts", shape[axis], most=PARTS), steps[axis]
     part_shape, part_strides = (*shape[:axis], *shape[axis + 1 :]), (*steps[:axis], *steps[axis + 1 :])
-    parts = [input.as_strided(part_shape, part_strides, input.offset + i * step) for i in range(size)]
+    parts = [input.strided_view(part_shape, part_strides, input.offset + i * step) for i in range(size)]
     _join_gradients("unbind", input, parts, axis, [1] * size, removed=True)
     return tuple(parts)

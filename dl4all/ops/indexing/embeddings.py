@@ -121,6 +121,6 @@ def _one_hot_on_device(input: TensorBase, num_classes: int) -> TensorBase | None
     one = empty(type(input).result_class, (1, 1), table.dtype, input.device, "one_hot")
     fill_with(table, 0)
     fill_with(one, 1)
-    column = table.as_strided((table.numel(), 1), (1, 1), 0)
+    column = table.strided_view((table.numel(), 1), (1, 1), 0)
     write_rows(column, expand(one, (places.numel(), 1)), Indices.of_checked(places))
     return table

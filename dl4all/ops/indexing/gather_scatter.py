@@ -21,6 +21,7 @@ from dl4all.ops.core.limits import check_shape
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add, mul
+from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing import device_indices
 from dl4all.ops.indexing.combined_rows import combined_rows, combines_on_host
 from dl4all.ops.indexing.indices import (
@@ -188,7 +189,7 @@ def gather(input: T, dim: int, index: Array | NDArray | Sequence[object], *, spa
 def with_an_axis(name: str, index: Any) -> Any:
     """An index of no axis as one of one element."""
     if isinstance(index, TensorBase) and not index.shape:
-        return index.as_strided((1,), (1,), index.offset)
+        return index.strided_view((1,), (1,), index.offset)
     return np.atleast_1d(integer_indices(name, index))
 
 
@@ -311,6 +312,8 @@ def take(input: T, index: Array | NDArray | Sequence[object]) -> T:
 def take_along_dim(input: T, indices: Array | NDArray | Sequence[object], dim: int | None = None) -> T:
     """:func:`gather` with the other axes broadcast; without `dim`, from the flattened tensor.
 
+    Negative indices count from the end.
+
     Raises:
         ArgumentError, ShapeError: as for :func:`gather`.
     """
@@ -319,6 +322,8 @@ def take_along_dim(input: T, indices: Array | NDArray | Sequence[object], dim: i
     if dim is None:
         return take(input, reshape(indices, -1) if isinstance(indices, TensorBase) else indices.reshape(-1))
     axis = strides.axis("take_along_dim", dim, len(input.shape))
+    choose = where if isinstance(indices, TensorBase) else np.where
+    indices = choose(indices < 0, indices + (input.shape[axis] if input.shape else 1), indices)
     if len(indices.shape) != len(input.shape):
         raise ShapeError(
             f"[take_along_dim] expected as many axes as {input.shape} has, got indices of shape "
@@ -336,7 +341,7 @@ def take_along_dim(input: T, indices: Array | NDArray | Sequence[object], dim: i
     index_shape = (*shape[:axis], indices.shape[axis], *shape[axis + 1 :])
     index: Any
     if isinstance(indices, TensorBase):
-        index = indices.as_strided(
+        index = indices.strided_view(
             *strides.expanded(index_shape, indices.shape, indices.strides), indices.offset
         )
     else:

@@ -229,7 +229,7 @@ def _flat_on_device(
             index = from_host(type(like).result_class, array, like.device, copy=True)
         if not device_indices.stays(index, like):
             return None
-        spread = index.as_strided(*strides.expanded(shape, index.shape, index.strides), index.offset)
+        spread = index.strided_view(*strides.expanded(shape, index.shape, index.strides), index.offset)
         error = partial(out_of_range, name, size)
         scale = math.prod(sizes[axis + 1 :])
         flat = device_indices.checked(spread, size, error, negative=True, scale=scale, onto=flat)
@@ -266,4 +266,4 @@ def flatten_indices(name: str, indices: Sequence[Any], sizes: Sequence[int]) -> 
 
 def untracked_view(tensor: TensorBase, key: Any) -> Any:
     """The view that a key of ints, slices, None and ... selects, without a gradient history."""
-    return tensor.as_strided(*strides.basic(key, tensor.shape, tensor.strides, tensor.offset))
+    return tensor.strided_view(*strides.basic(key, tensor.shape, tensor.strides, tensor.offset))

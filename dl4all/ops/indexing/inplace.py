@@ -18,7 +18,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.op import KERNEL_REFUSALS, Op, primitives
+from dl4all.ops.core.op import KERNEL_REFUSALS, MixedDevices, Op, primitives
 from dl4all.ops.core.parameters import INPLACE
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
@@ -163,7 +163,13 @@ def _apply_op(op: Op[...], operands: list[Any], arguments: dict[str, Any]) -> An
         finish_change(target, recording=False)
         return target
     name = f"{op.name}_"
-    op.check_operands(operands)
+    try:
+        op.check_operands(operands)
+    except MixedDevices as error:
+        others = op.with_scalars_moved(operands, error)[1:]
+        if others[0].device is not target.device:  # which stays where it is
+            raise
+        return _apply_op(op, [target, *others], arguments)
     recording = begin_change(name, target, *others)
     shape, dtype = op.infer(*operands, **arguments)
     _check_result(name, target, shape, dtype)

@@ -148,7 +148,7 @@ def flip(input: T, *args: int | Shape, **named: Shape) -> T:
         offset += max(input.shape[axis] - 1, 0) * steps[axis]
         steps[axis] = -steps[axis]
     result: T = new_like(input, input.shape)
-    copy_into(result, input.as_strided(input.shape, tuple(steps), offset))
+    copy_into(result, input.strided_view(input.shape, tuple(steps), offset))
     tape.add_node("flip", [input], [result], lambda grads, saved, needs: [flip(grads[0], tuple(flipped))])
     return result
 

@@ -178,6 +178,8 @@ def _add_scaled(op: str, input: Array, product: Array, beta: float, alpha: float
     """
     if not _broadcasts_to(input.shape, product.shape):
         raise ShapeError(f"[{op}] {input.shape} does not broadcast to the product's {product.shape}")
+    if product.dtype.kind != "f" and input.dtype.kind != "f":  # integers are scaled by whole numbers
+        beta, alpha = int(beta), int(alpha)
     if alpha != 1:
         product = mul(product, alpha)
     if beta == 0:  # then nan in the input does not count

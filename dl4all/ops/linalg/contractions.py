@@ -14,6 +14,7 @@ from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.views import expand, narrow, permute, reshape
+from dl4all.ops.reduce.sums import sum
 
 
 @export("dl", "Tensor")
@@ -86,6 +87,11 @@ def tensordot(a: Array, b: Array, dims: int | Sequence[int | Sequence[int]] = 2)
             [strides.axis("tensordot", d, len(x.shape)) for d in axes]
             for x, axes in zip((a, b), pairs, strict=True)
         )
+    for x_axis, y_axis in zip(first, second, strict=True):  # an axis of size 1 meets any other
+        if a.shape[x_axis] == 1 != b.shape[y_axis]:
+            b = sum(b, y_axis, keepdim=True)
+        elif b.shape[y_axis] == 1 != a.shape[x_axis]:
+            a = sum(a, x_axis, keepdim=True)
     if [a.shape[i] for i in first] != [b.shape[i] for i in second]:
         raise ShapeError(f"[tensordot] axes {first} of {a.shape} and {second} of {b.shape} differ in size")
     left = [i for i in range(len(a.shape)) if i not in first]

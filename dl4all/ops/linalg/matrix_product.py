@@ -58,8 +58,8 @@ def _run_matmul(out: TensorBase, input: TensorBase, other: TensorBase) -> None:
     left, right, _ = _matmul_shapes(input.shape, other.shape)
     row = input.strides if len(input.shape) == len(left) else (0, *input.strides)
     column = other.strides if len(other.shape) == len(right) else (*other.strides, 0)
-    a = input.as_strided(left, row, input.offset)
-    strided_matmul(out, a, other.as_strided(right, column, other.offset))
+    a = input.strided_view(left, row, input.offset)
+    strided_matmul(out, a, other.strided_view(right, column, other.offset))
 
 
 def _matmul_flops(input: TensorBase, other: TensorBase) -> int:
@@ -183,8 +183,8 @@ def _run_linear(out: TensorBase, input: TensorBase, weight: TensorBase, bias: Te
     features, inner = w.shape
     rows = out.numel() // features
     if rows > MATVEC_MAX_ROWS or features > MAX_GRID_SIZE * WORKGROUP:
-        matrix = x.as_strided((rows, inner), (inner, 1), x.offset)
-        strided_matmul(out, matrix, w.as_strided((inner, features), w.strides[::-1], w.offset), b)
+        matrix = x.strided_view((rows, inner), (inner, 1), x.offset)
+        strided_matmul(out, matrix, w.strided_view((inner, features), w.strides[::-1], w.offset), b)
         return
     matvec(out, x, contiguous(w), b, rows)
 

@@ -81,7 +81,7 @@ def _operand(tensor: TensorBase, batch: Shape, *, first: bool) -> Operand:
         return Operand(tensor, leading, step)
     if math.prod(tensor.shape[:-2]) == 1:
         return _operand(clone(tensor), batch, first=first)
-    expanded = tensor.as_strided((*batch, rows, columns), _expanded_strides(tensor, batch), tensor.offset)
+    expanded = tensor.strided_view((*batch, rows, columns), _expanded_strides(tensor, batch), tensor.offset)
     return _operand(clone(expanded), batch, first=first)
 
 

@@ -96,7 +96,8 @@ def multi_margin_loss(
     check_tensors(name, input, target, weight)
     if p not in (1, 2):
         raise ArgumentError(f"[{name}] p must be 1 or 2, got {p}")
-    scores = _scores(name, input, target.shape == input.shape[:-1], target)
+    fits = target.shape == input.shape[:-1] or (len(input.shape) < 2 and target.numel() == 1)
+    scores = _scores(name, input, fits, target)
     classes = scores.shape[1]
     right, _ = indices_along(name, scores, 1, reshape(target, -1, 1))
     count = scores.numel()
@@ -110,7 +111,7 @@ def multi_margin_loss(
         ones = expanded_number(scores, 1, (len(right), 1))
         is_right = reshape(put_rows(expanded_number(scores, 0, (count, 1)), ones, right), scores.shape)
     losses = sum(where(eq(is_right, 0), violations, 0.0), 1) / classes
-    return reduced(reshape(losses, *input.shape[:-1]), reduction)
+    return reduced(reshape(losses, *target.shape), reduction)
 
 
 def _scores(name: str, input: Array, fits: bool, target: Array) -> Any:
@@ -119,12 +120,12 @@ def _scores(name: str, input: Array, fits: bool, target: Array) -> Any:
     Raises:
         ShapeError: the target does not fit.
     """
-    if len(input.shape) not in (1, 2) or not fits:
+    if len(input.shape) > 2 or not fits:
         raise ShapeError(
             f"[{name}] expected scores of shape (N, C) or (C,) and targets that fit, got {input.shape} and "
             f"{target.shape}"
         )
-    return input if len(input.shape) == 2 else unsqueeze(input, 0)
+    return input if len(input.shape) == 2 else reshape(input, 1, -1)
 
 
 @export("F")

@@ -224,7 +224,7 @@ def _assign(values: Any, target: Any) -> None:
 
 
 def _cast_without_gradient(source: TensorBase, dtype: np.dtype[Any]) -> TensorBase:
-    detached = source.as_strided(source.shape, source.strides, source.offset)
+    detached = source.strided_view(source.shape, source.strides, source.offset)
     converted: TensorBase = primitives.cast(detached, dtype.name)
     return converted
 

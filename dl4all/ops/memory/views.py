@@ -5,18 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import EllipsisType
-from typing import TypeAlias, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides as layout
 from dl4all.ops.core import tape
+from dl4all.ops.core.default_dtype import MissingDType, checked_dtype
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import integer
 from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
-from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, contiguous_strides, host_int
+from dl4all.ops.core.tensor_base import (
+    Array,
+    Dims,
+    DTypeLike,
+    Shape,
+    TensorBase,
+    contiguous_strides,
+    host_int,
+)
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.memory.copy import COPY, MOVABLE_DTYPES, copy_into, fill_with, fresh_copy, new_like
 from dl4all.scheduler import capture
@@ -69,7 +78,7 @@ def reshape(input: T, *args: int | Shape, **named: Shape) -> T:
     old_shape = input.shape
     new_shape = layout.complete_shape(layout.named_sizes("reshape", args, named, "shape"), old_shape)
     source = contiguous(input)
-    result: T = source.as_strided(new_shape, contiguous_strides(new_shape), source.offset)
+    result: T = source.strided_view(new_shape, contiguous_strides(new_shape), source.offset)
     tape.add_node("reshape", [source], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
     return result
 
@@ -83,7 +92,7 @@ def _reshaped(gradient: T, shape: Shape) -> T:
     if strides is None or capture.active is not None:  # a graph joins the copy with other work
         return reshape(gradient, shape)
     old_shape = gradient.shape
-    result: T = gradient.as_strided(shape, strides, gradient.offset)
+    result: T = gradient.strided_view(shape, strides, gradient.offset)
     tape.add_node("view", [gradient], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
     return result
 
@@ -98,13 +107,28 @@ def reshape_as(input: T, other: TensorBase) -> T:
 def view(input: T, *size: int | Shape) -> T: ...
 @overload
 def view(input: T, *, size: Shape) -> T: ...
+@overload
+def view(input: T, dtype: DTypeLike) -> T: ...
 @export("Tensor")
-def view(input: T, *args: int | Shape, **named: Shape) -> T:
+def view(input: T, *args: Any, **named: Any) -> T:
     """:func:`reshape`, never with a copy: the result shares the memory of `input`.
+
+    With a dtype in place of sizes the same bits are read as elements of that dtype, without a gradient; the
+    last axis shrinks or grows by the ratio of their sizes.
 
     Raises:
         ShapeError: the numbers of elements differ, or the strides do not allow it.
+        DTypeError: tensors cannot have the dtype.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.tensor([1.0, -2.0]).view(dl.int32).tolist()
+        [1065353216, -1073741824]
     """
+    if len(args) == 1 and isinstance(args[0], (np.dtype, type, str, MissingDType)):
+        return _view_as_dtype(input, args[0])
+    if "dtype" in named:
+        return _view_as_dtype(input, named["dtype"])
     old_shape = input.shape
     new_shape = layout.complete_shape(layout.named_sizes("view", args, named, "size"), old_shape, "view")
     strides = layout.view_strides(old_shape, input.strides, new_shape)
@@ -113,8 +137,36 @@ def view(input: T, *args: int | Shape, **named: Shape) -> T:
             f"[view] a tensor of shape {old_shape} and strides {input.strides} has no view of shape "
             f"{new_shape}; use .reshape(), which copies"
         )
-    result: T = input.as_strided(new_shape, strides, input.offset)
+    result: T = input.strided_view(new_shape, strides, input.offset)
     tape.add_node("view", [input], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
+    return result
+
+
+def _view_as_dtype(input: T, dtype: Any) -> T:
+    """The bits of a tensor as elements of another dtype.
+
+    Raises:
+        DTypeError: tensors cannot have it.
+        ShapeError: the last axis does not hold a whole number of its elements side by side.
+    """
+    wanted = checked_dtype("view", dtype)
+    old, new = input.dtype.itemsize, wanted.itemsize
+    shape, strides, offset = list(input.shape), list(input.strides), input.offset
+    if old != new:
+        fits = bool(shape) and strides[-1] == 1
+        if fits and new > old:
+            ratio = new // old
+            fits = not any(number % ratio for number in (shape[-1], offset, *strides[:-1]))
+        if not fits:
+            raise ShapeError(
+                f"[view] a tensor of shape {input.shape}, strides {input.strides} and {input.dtype} has no "
+                f"view as {wanted}; use .contiguous(), with a last axis of whole elements"
+            )
+        shape[-1] = shape[-1] * old // new
+        strides = [*(stride * old // new for stride in strides[:-1]), 1]
+        offset = offset * old // new
+    result: T = input.as_strided(tuple(shape), tuple(strides), offset)
+    result.dtype = wanted
     return result
 
 
@@ -195,7 +247,7 @@ def _without_axes(input: T, axes: Sequence[int]) -> T:
     shape, strides = list(input.shape), list(input.strides)
     for axis in reversed(axes):
         del shape[axis], strides[axis]
-    result: T = input.as_strided(tuple(shape), tuple(strides), input.offset)
+    result: T = input.strided_view(tuple(shape), tuple(strides), input.offset)
     tape.add_node("squeeze", [input], [result], lambda grads, saved, needs: [_with_axes(grads[0], axes)])
     return result
 
@@ -206,7 +258,7 @@ def _with_axes(input: T, axes: Sequence[int]) -> T:
     for axis in axes:
         shape.insert(axis, 1)
         strides.insert(axis, 0)
-    result: T = input.as_strided(tuple(shape), tuple(strides), input.offset)
+    result: T = input.strided_view(tuple(shape), tuple(strides), input.offset)
     tape.add_node("unsqueeze", [input], [result], lambda grads, saved, needs: [_without_axes(grads[0], axes)])
     return result
 
@@ -238,7 +290,7 @@ def permute(input: T, *args: int | Shape, **named: Shape) -> T:
 def in_order(input: T, order: Sequence[int]) -> T:
     """A view with the axes in an order that names each of them once."""
     shape, strides = input.shape, input.strides
-    result: T = input.as_strided(
+    result: T = input.strided_view(
         tuple([shape[d] for d in order]), tuple([strides[d] for d in order]), input.offset
     )
     tape.add_node(
@@ -335,7 +387,7 @@ def expand(input: T, *args: int | Shape, **named: Shape) -> T:
     new_shape, strides = layout.expanded(
         layout.named_sizes("expand", args, named, "size"), old_shape, input.strides
     )
-    result: T = input.as_strided(new_shape, strides, input.offset)
+    result: T = input.strided_view(new_shape, strides, input.offset)
     tape.add_node("expand", [input], [result], lambda grads, saved, needs: [_summed_to(grads[0], old_shape)])
     return result
 
@@ -423,7 +475,9 @@ def diagonal(input: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
         raise ArgumentError(f"[diagonal] dim1 and dim2 are the same axis, {first}")
     shape = input.shape
     integer("diagonal", "offset", offset)
-    result: T = input.as_strided(*layout.diagonal(shape, input.strides, input.offset, offset, first, second))
+    result: T = input.strided_view(
+        *layout.diagonal(shape, input.strides, input.offset, offset, first, second)
+    )
     region = layout.diagonal(shape, contiguous_strides(shape), 0, offset, first, second)
     tape.add_node(
         "diagonal", [input], [result], lambda grads, saved, needs: [put_region(grads[0], shape, region)]
@@ -439,7 +493,7 @@ def put_region(input: T, shape: Shape, region: Region) -> T:
     """Zeros of a shape with `input` at a region: the gradient of :func:`take_region`."""
     result: T = new_like(input, shape)
     fill_with(result, 0)
-    copy_into(result.as_strided(*region), input)
+    copy_into(result.strided_view(*region), input)
     tape.add_node(
         "put_region", [input], [result], lambda grads, saved, needs: [take_region(grads[0], region)]
     )
@@ -449,7 +503,7 @@ def put_region(input: T, shape: Shape, region: Region) -> T:
 def take_region(input: T, region: Region) -> T:
     """The elements in a region of `input`: the gradient of :func:`put_region`."""
     source, shape = contiguous(input), input.shape
-    result: T = source.as_strided(region[0], region[1], source.offset + region[2])
+    result: T = source.strided_view(region[0], region[1], source.offset + region[2])
     tape.add_node(
         "take_region",
         [source],
@@ -462,7 +516,7 @@ def take_region(input: T, region: Region) -> T:
 def clear_region(input: T, region: Region) -> T:
     """The elements of `input`, with zeros in a region."""
     result: T = fresh_copy(input)  # type: ignore[assignment]
-    fill_with(result.as_strided(*region), 0)
+    fill_with(result.strided_view(*region), 0)
     tape.add_node(
         "clear_region", [input], [result], lambda grads, saved, needs: [clear_region(grads[0], region)]
     )
@@ -482,7 +536,7 @@ def index(input: T, key: BasicIndex) -> T:
         ArgumentError: the index is of another kind, or out of range.
     """
     shape = input.shape
-    result: T = input.as_strided(*layout.basic(key, shape, input.strides, input.offset))
+    result: T = input.strided_view(*layout.basic(key, shape, input.strides, input.offset))
     tape.add_node(
         "index", [input], [result], lambda grads, saved, needs: [index_backward(grads[0], key, shape)]
     )
@@ -504,7 +558,7 @@ def _infer_index_backward(input: TensorBase, key: BasicIndex, shape: Shape) -> R
 
 def _run_index_backward(out: TensorBase, input: TensorBase, key: BasicIndex, shape: Shape) -> None:
     fill_with(out, 0)
-    copy_into(out.as_strided(*layout.basic(key, out.shape, out.strides, out.offset)), input)
+    copy_into(out.strided_view(*layout.basic(key, out.shape, out.strides, out.offset)), input)
 
 
 @export()

@@ -81,7 +81,7 @@ def gradients_pass(
 def _halves(sums: TensorBase) -> tuple[Any, Any]:
     """The gradients of weight and bias."""
     channels = sums.shape[1]
-    return sums.as_strided((channels,), (1,), channels), sums.as_strided((channels,), (1,), 0)
+    return sums.strided_view((channels,), (1,), channels), sums.strided_view((channels,), (1,), 0)
 
 
 def rows_gradients_pass(

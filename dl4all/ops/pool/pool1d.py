@@ -47,6 +47,7 @@ def max_pool1d_with_indices(
     padding: Sizes = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> tuple[Array, Array]:
     """:func:`max_pool1d` with ``return_indices=True``: also the index of each maximum, as int64.
 
@@ -116,7 +117,9 @@ def adaptive_max_pool1d(input: Array, output_size: Sizes, return_indices: bool =
 
 
 @export("F")
-def adaptive_max_pool1d_with_indices(input: Array, output_size: Sizes) -> tuple[Array, Array]:
+def adaptive_max_pool1d_with_indices(
+    input: Array, output_size: Sizes, return_indices: bool = False
+) -> tuple[Array, Array]:
     """:func:`adaptive_max_pool1d` with ``return_indices=True``: also the index of each maximum, as int64.
 
     Example:

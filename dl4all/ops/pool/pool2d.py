@@ -62,6 +62,7 @@ def max_pool2d_with_indices(
     padding: Sizes = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> tuple[Array, Array]:
     """:func:`max_pool2d` with ``return_indices=True``.
 
@@ -107,7 +108,9 @@ def adaptive_max_pool2d(input: Array, output_size: OutputSizes, return_indices: 
 
 @export("F")
 @reads("input")
-def adaptive_max_pool2d_with_indices(input: Array, output_size: OutputSizes) -> tuple[Array, Array]:
+def adaptive_max_pool2d_with_indices(
+    input: Array, output_size: OutputSizes, return_indices: bool = False
+) -> tuple[Array, Array]:
     """:func:`adaptive_max_pool2d` with ``return_indices=True``.
 
     Example:

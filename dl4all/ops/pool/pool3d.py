@@ -108,6 +108,7 @@ def max_pool3d_with_indices(
     padding: Sizes = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> tuple[Array, Array]:
     """:func:`max_pool3d` with ``return_indices=True``.
 
@@ -184,7 +185,9 @@ def adaptive_max_pool3d(input: Array, output_size: OutputSizes, return_indices: 
 
 @export("F")
 @reads("input")
-def adaptive_max_pool3d_with_indices(input: Array, output_size: OutputSizes) -> tuple[Array, Array]:
+def adaptive_max_pool3d_with_indices(
+    input: Array, output_size: OutputSizes, return_indices: bool = False
+) -> tuple[Array, Array]:
     """:func:`adaptive_max_pool3d` with ``return_indices=True``.
 
     Example:

@@ -19,6 +19,8 @@ from dl4all.ops.vmap.batched_tensor import PerSampleFallback
 from dl4all.runtime import fork
 from dl4all.runtime.scopes import Setting, assigned
 from dl4all.scheduler import capture, launch_log
+from dl4all.scheduler.current import device as open_device
+from dl4all.scheduler.device import Device
 
 State = tuple[int, int]
 """Seed and counter of a generator."""
@@ -35,11 +37,23 @@ class Generator:
         >>> generator.set_state(state)
         >>> dl.rand(3, generator=generator, device="cpu").tolist() == x.tolist()
         True
+
+    Args:
+        seed: the first seed.
+        device: what PyTorch's generators belong to; here they give every device the same numbers.
     """
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int | str | Device = 0, *, device: str | Device | None = None) -> None:
         self._lock = fork.lock()
+        if isinstance(seed, (str, Device)):  # as torch.Generator has it
+            seed, device = 0, seed
+        self._device = device
         self.manual_seed(seed)
+
+    @property
+    def device(self) -> Device:
+        """The device that was named, by default the CPU; it has no part in the numbers."""
+        return open_device(self._device or "cpu")
 
     def __repr__(self) -> str:
         seed, offset = self.get_state()

@@ -21,10 +21,10 @@ from dl4all.ops.reduce.scan import cumprod as cumprod
 from dl4all.ops.reduce.scan import cumsum as cumsum
 from dl4all.ops.reduce.scan import cumsum_backward as cumsum_backward
 from dl4all.ops.reduce.softmax_dtypes import log_softmax as log_softmax
+from dl4all.ops.reduce.softmax_dtypes import logsumexp as logsumexp
 from dl4all.ops.reduce.softmax_dtypes import softmax as softmax
 from dl4all.ops.reduce.softmax_dtypes import softmin as softmin
 from dl4all.ops.reduce.softmax_function import log_softmax_backward as log_softmax_backward
-from dl4all.ops.reduce.softmax_function import logsumexp as logsumexp
 from dl4all.ops.reduce.softmax_function import softmax_backward as softmax_backward
 from dl4all.ops.reduce.statistics import std as std
 from dl4all.ops.reduce.statistics import std_mean as std_mean

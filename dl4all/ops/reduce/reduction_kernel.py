@@ -9,11 +9,11 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.core import launch
-from dl4all.ops.core.default_dtype import MissingDType
+from dl4all.ops.core.default_dtype import checked_dtype as checked_dtype
 from dl4all.ops.core.launch import ceil_div, pack, shader
 from dl4all.ops.core.op import empty, primitives
 from dl4all.ops.core.strides import axis, merge_axes
-from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Shape, TensorBase, host_int
+from dl4all.ops.core.tensor_base import DTypeLike, Shape, TensorBase, host_int
 from dl4all.ops.memory.views import contiguous, permute
 from dl4all.ops.reduce import row_kernels
 from dl4all.ops.reduce.row_kernels import (
@@ -109,24 +109,6 @@ def float_dtype(op: str, input: Any, dtype: DTypeLike) -> np.dtype[Any]:
     if result.kind != "f":
         raise DTypeError(f"[{op}] expected floats of one dtype, got {result}; pass dtype=dl.float32")
     return np.dtype(result)
-
-
-def checked_dtype(op: str, dtype: Any) -> np.dtype[Any]:
-    """The dtype that an argument `dtype` names.
-
-    Raises:
-        DTypeError: it is not a dtype of tensors.
-    """
-    if isinstance(dtype, MissingDType):
-        raise dtype.error(op)
-    try:
-        result: np.dtype[Any] = np.dtype(dtype)
-    except TypeError:
-        pass
-    else:
-        if result in DTYPES:
-            return result
-    raise DTypeError(f"[{op}] {dtype!r} is no dtype of tensors; use one of {', '.join(map(str, DTYPES))}")
 
 
 class _Layout(NamedTuple):

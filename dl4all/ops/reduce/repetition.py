@@ -43,7 +43,7 @@ def repetition(x: TensorBase, axes: Sequence[int]) -> Repetition | None:
         return None
     single = tuple(1 if i in repeated else size for i, size in enumerate(shape))
     times = math.prod(shape[i] for i in repeated)
-    elements = x.as_strided(single, x.strides, x.offset)
+    elements = x.strided_view(single, x.strides, x.offset)
     tape.add_node(
         "repetition",
         [x],

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import Array, DTypeLike
+from dl4all.ops.core.tensor_base import Array, Dims, DTypeLike, TensorBase
 from dl4all.ops.elementwise.arithmetic import neg
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.reduce import softmax_function
@@ -73,6 +73,35 @@ def softmin(input: Array, dim: int | None = None, dtype: DTypeLike = None, *, _s
         [0.5, 0.5]
     """
     return softmax_function.softmax(neg(_converted(input, dtype)), _axis("softmin", input, dim))
+
+
+@export("dl", "Tensor")
+def logsumexp(input: Array, dim: Dims, keepdim: bool = False) -> Array:
+    """The logarithm of the sum of the exponentials along axes, without intermediate overflow.
+
+    Args:
+        input: any shape; integers and bools become float32.
+        dim: an axis or several, None for all.
+        keepdim: whether the axes stay, with size 1.
+
+    Returns:
+        The input's shape without the axes; -inf where there is nothing to add.
+
+    Raises:
+        ArgumentError: there is no such axis, or it is named twice.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.logsumexp(dl.tensor([1000.0, -1000.0]), dim=0).item()
+        1000.0
+    """
+    numbers = _converted(input, None if _is_float(input) else "float32")
+    return softmax_function.logsumexp(numbers, dim, keepdim)
+
+
+def _is_float(input: Array) -> bool:
+    """Whether an operand is a tensor of floats, or none that could be converted."""
+    return not isinstance(input, TensorBase) or input.dtype.kind == "f"
 
 
 def _converted(input: Array, dtype: DTypeLike) -> Array:

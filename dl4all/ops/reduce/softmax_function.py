@@ -229,7 +229,6 @@ def _logsumexp_gradient(g: Any, input: Any, result: Any, dim: Any, keepdim: bool
     return expand_reduced(g, input.shape, dim, keepdim) * shares
 
 
-@export("dl", "Tensor")
 @op(
     infer=_infer_logsumexp,
     kernel=Kernel(_run_logsumexp, LOGSUMEXP_REDUCTION.shaders),

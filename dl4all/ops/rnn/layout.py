@@ -55,7 +55,7 @@ class Region(NamedTuple):
     def of(self, flat: Any) -> Any:
         """The matrix: of a tensor or of an array with one axis."""
         if isinstance(flat, TensorBase):
-            return flat.as_strided((self.rows, self.columns), (self.columns, 1), flat.offset + self.start)
+            return flat.strided_view((self.rows, self.columns), (self.columns, 1), flat.offset + self.start)
         return flat[self.start : self.start + self.rows * self.columns].reshape(self.rows, self.columns)
 
 

@@ -55,7 +55,7 @@ class Product:
         """Fill, or with ``adds`` increase, the rows of `out` by the products of the rows of `x`."""
         p = self._problem
         if self._transpose and not out_at and rows <= MATVEC_MAX_ROWS:
-            vectors = x.as_strided((rows, p.k), (p.k, 1), x_at)
+            vectors = x.strided_view((rows, p.k), (p.k, 1), x_at)
             matvec(out, vectors, self._weight, self._bias, rows)
             return
         changes: dict[str, Any] = {"m": rows, "a_offset": x_at, "c_offset": out_at}

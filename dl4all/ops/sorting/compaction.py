@@ -56,7 +56,7 @@ def positions(x: TensorBase) -> TensorBase:
     counts, starts = words(x, (tiles,), "positions"), words(x, (tiles + 1,), "positions")
     run(COMPACT[x.dtype.name, True], groups, push, x, counts)
     run(STARTS, (1, 1, 1), pack(1, tiles, 1), counts, starts)
-    total = starts.as_strided((1,), (1,), tiles)
+    total = starts.strided_view((1,), (1,), tiles)
     found = words(x, (1, int(total.on_host()[0])), "positions")
     if found.numel():
         run(COMPACT[x.dtype.name, False], groups, push, x, starts, found)

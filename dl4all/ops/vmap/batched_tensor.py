@@ -102,7 +102,7 @@ class BatchedTensor(BatchedTensorBase):
         counts = " x ".join(str(level.count) for level, _ in self.levels)
         return f"<tensor of shape {self.shape} and dtype {self.dtype} in {counts} samples>"
 
-    def as_strided(self, shape: Shape, strides: Shape, offset: int) -> Any:
+    def strided_view(self, shape: Shape, strides: Shape, offset: int) -> Any:
         return _view(self, shape, strides, offset, self.levels)
 
     def on_host(self, *, each: bool = True) -> npt.NDArray[Any]:

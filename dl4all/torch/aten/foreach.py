@@ -138,7 +138,7 @@ def flat(value: torch.Tensor) -> Tensor:
     """The elements of a tensor without gaps, in the order of memory."""
     view = tensor(value)
     if not view.is_contiguous():
-        view = view.as_strided((value.numel(),), (1,), view.offset)
+        view = view.strided_view((value.numel(),), (1,), view.offset)
     return view
 
 

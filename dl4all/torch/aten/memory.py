@@ -168,7 +168,7 @@ def complex_from_parts(real: torch.Tensor, imag: torch.Tensor, *, out: torch.Ten
         out.resize_(shape)
     both = memory.parts(out, memory.NUMPY_DTYPES[real.dtype])
     for place, part in enumerate((real, imag)):
-        copy_into(both.as_strided(shape, both.strides[:-1], both.offset + place), tensor(part))
+        copy_into(both.strided_view(shape, both.strides[:-1], both.offset + place), tensor(part))
     return out
 
 

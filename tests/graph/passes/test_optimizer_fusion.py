@@ -111,7 +111,7 @@ def test_one_dispatch_for_tensors_of_few_buffers() -> None:
     starts = {number: 10_300 * number for number in updates.buffers}
 
     def side_by_side(binding: Binding) -> Any:
-        return memory.as_strided((binding.nbytes // 4,), (1,), starts[binding.buffer] + binding.offset // 4)
+        return memory.strided_view((binding.nbytes // 4,), (1,), starts[binding.buffer] + binding.offset // 4)
 
     ((dispatch, storages),) = expand(launch, side_by_side, device, MultiTensor())
     assert dispatch.groups == (sum(ceil_div(size, 1024) for size in SIZES), 1, 1)

@@ -353,7 +353,11 @@ ARGUMENTS: dict[str, Callable[[dl.Tensor], tuple[Any, ...]]] = {
     "scatter_": lambda w: (0, dl.zeros(1, *w.shape[1:], dtype="int64", device=w.device), w[:1] + 2.0),
     "scatter_add_": lambda w: (0, dl.zeros(1, *w.shape[1:], dtype="int64", device=w.device), w[:1] + 2.0),
 }
-METHODS = [name for name in dir(dl.Tensor) if name.endswith("_") and not name.startswith("_")]
+METHODS = [
+    name
+    for name in dir(dl.Tensor)
+    if name.endswith("_") and not name.startswith("_") and hasattr(dl.Tensor, name)
+]
 NO_FLOATS = ("bitwise_and_", "bitwise_not_", "bitwise_or_", "bitwise_xor_")
 OF_SHAPE = (
     "requires_grad_",

@@ -1,0 +1,70 @@
+"""What a name of PyTorch's answers that dl4all does not have: what to use instead, or why it is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+
+def answer(space: str, name: str) -> str | None:
+    """The answer for a name of a module or class of PyTorch's; None for a name that PyTorch does not have.
+
+    >>> answer("torch.jit", "script")
+    'not in dl4all: use the function itself, or dl.compile(model)'
+    """
+    from dl4all.torch_names import INSTEAD, MISSING, REASONS  # long, and few programs ask
+
+    instead = INSTEAD.get(space, {}).get(name)
+    if instead is not None:
+        return f"not in dl4all: use {instead}"
+    for reason, names in MISSING.get(space, {}).items():
+        if f" {name} " in f" {names} ":
+            return REASONS[reason].format(name=name)
+    return None
+
+
+def refuse(space: str, name: str) -> NoReturn:
+    """
+    Raises:
+        AttributeError: always; with the answer, or with Python's words and suggestion for other names.
+    """
+    where = space.replace("torch", "dl4all", 1)
+    text = None if name.startswith("_") else answer(space, name)
+    if text is None:
+        raise AttributeError(f"{where!r} has no attribute {name!r}")
+    # With no object, Python suggests no similar name.
+    raise AttributeError(f"{where}.{name}: {text}", name=name, obj=None)
+
+
+class MissingName:
+    """An attribute of a class that is not there, and answers.
+
+    A ``__getattr__`` in its place would be paid for by every attribute of every instance.
+    """
+
+    __slots__ = ("name", "space")
+
+    def __init__(self, space: str, name: str) -> None:
+        self.space, self.name = space, name
+
+    def __get__(self, instance: object, owner: type | None = None) -> NoReturn:
+        refuse(self.space, self.name)
+
+
+def add_missing(cls: type, space: str) -> None:
+    """Let the names of a class of PyTorch's answer that `cls` does not have."""
+    from dl4all.torch_names import INSTEAD, MISSING
+
+    listed = (word for words in MISSING[space].values() for word in words.split())
+    for name in (*listed, *INSTEAD.get(space, {})):
+        if not hasattr(cls, name):
+            setattr(cls, name, MissingName(space, name))
+
+
+def answering(space: str) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a module: for names that it does not have."""
+
+    def __getattr__(name: str) -> NoReturn:
+        refuse(space, name)
+
+    return __getattr__

@@ -1,0 +1,131 @@
+"""Fusion of layers into one, for inference."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+
+from dl4all import ops
+from dl4all.errors import ShapeError
+from dl4all.nn.conv import Conv2d
+from dl4all.nn.linear import Linear
+from dl4all.nn.normalization import BatchNorm, BatchNorm2d
+from dl4all.nn.parameter import Parameter
+from dl4all.tensor.creation import from_numpy, ones_like, zeros_like
+from dl4all.tensor.tensor import Tensor
+
+
+def fuse_conv_bn_eval(conv: Conv2d, bn: BatchNorm2d) -> Conv2d:
+    """Fuse a convolution and the batch normalization after it into one convolution, for inference.
+
+    The filters of each output channel are multiplied by the channel's scale; mean and shift become part
+    of the bias (Jacob et al., arXiv:1712.05877, section 3.2). Computed in float64 on the host.
+
+    Args:
+        conv: the convolution; it does not change.
+        bn: the normalization, with as many features as `conv` has output channels.
+
+    Returns:
+        A new layer, with a bias, on `conv`'s device.
+
+    Raises:
+        ShapeError: the numbers of channels and features differ.
+
+    Example:
+        >>> import dl4all as dl
+        >>> conv, norm = dl.nn.Conv2d(3, 4, 3), dl.nn.BatchNorm2d(4).eval()
+        >>> fused = dl.nn.utils.fuse_conv_bn_eval(conv, norm)
+        >>> x = dl.rand(1, 3, 5, 5)
+        >>> dl.allclose(fused(x), norm(conv(x)), atol=1e-5)
+        True
+    """
+    if conv.weight.shape[:1] != bn.weight.shape:
+        raise ShapeError(
+            f"[fuse_conv_bn_eval] {conv.weight.shape[0]} output channels, {bn.weight.shape[0]} features"
+        )
+    weight = conv.weight.numpy().astype(np.float64)
+    scale = bn.weight.numpy() / np.sqrt(bn.running_var.numpy().astype(np.float64) + bn.eps)
+    old_bias = 0.0 if conv.bias is None else conv.bias.numpy().astype(np.float64)
+    bias = (old_bias - bn.running_mean.numpy()) * scale + bn.bias.numpy()
+
+    fused = copy.deepcopy(conv)
+    dtype, device = conv.weight.dtype, conv.weight.device
+    fused.weight = Parameter(from_numpy((weight * scale.reshape(-1, 1, 1, 1)).astype(dtype), device))
+    fused.bias = Parameter(from_numpy(bias.astype(dtype), device))
+    return fused
+
+
+def fuse_linear_bn_eval(linear: Linear, bn: BatchNorm) -> Linear:
+    """Fuse a linear layer and the batch normalization after it into one linear layer, for inference.
+
+    Args:
+        linear: the layer; it does not change.
+        bn: the normalization, with as many features as `linear` has outputs.
+
+    Raises:
+        ShapeError: the numbers of features differ.
+    """
+    if bn.num_features not in (linear.out_features, 1):
+        raise ShapeError(f"[fuse_linear_bn_eval] {linear.out_features} outputs, {bn.num_features} features")
+    fused = copy.deepcopy(linear)
+    fused.weight, fused.bias = fuse_linear_bn_weights(
+        linear.weight, linear.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias
+    )
+    return fused
+
+
+def fuse_linear_bn_weights(
+    linear_w: Tensor,
+    linear_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor,
+    bn_b: Tensor,
+) -> tuple[Parameter, Parameter]:
+    """The weight and the bias of a linear layer with a batch normalization folded into them."""
+    return _folded(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 0)
+
+
+def fuse_conv_bn_weights(
+    conv_w: Tensor,
+    conv_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor | None,
+    bn_b: Tensor | None,
+    transpose: bool = False,
+) -> tuple[Parameter, Parameter]:
+    """The weight and the bias of a convolution with a batch normalization folded into them.
+
+    Args:
+        conv_w, conv_b: the convolution's; None for a bias that is not there.
+        bn_rm, bn_rv, bn_eps, bn_w, bn_b: of the normalization: running mean and variance, what is added to
+            the variance, weight and bias.
+        transpose: whether the convolution is a transposed one.
+    """
+    return _folded(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 1 if transpose else 0)
+
+
+def _folded(
+    weight: Tensor,
+    bias: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    eps: float,
+    scale: Tensor | None,
+    shift: Tensor | None,
+    axis: int,
+) -> tuple[Parameter, Parameter]:
+    scale = ones_like(mean) if scale is None else scale.detach()
+    factors = scale * ops.rsqrt(var + eps)
+    old = zeros_like(mean) if bias is None else bias.detach()
+    shape = [1] * weight.ndim
+    shape[axis] = -1
+    new = (old - mean) * factors + (0.0 if shift is None else shift.detach())
+    return (
+        Parameter((weight.detach() * factors.reshape(shape)).to(weight.dtype), weight.requires_grad),
+        Parameter(new.to(weight.dtype), weight.requires_grad),
+    )
