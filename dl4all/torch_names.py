@@ -19,7 +19,7 @@ REASONS: dict[str, str] = {
     "in_place": "not in dl4all: use the method, x.{name}()",
     "functional": "not in dl4all under this name: use dl.nn.functional.{name}",
     "copy": "not in dl4all: use the view of that name and .clone()",
-    "factorization": "not in dl4all yet: there are no kernels for factorizations; use numpy.linalg",
+    "factorization": "not in dl4all yet; there are inverse, cholesky, qr, svd and dl.linalg, or numpy.linalg",
     "special": "not in dl4all yet: there is no kernel; use SciPy on x.numpy()",
     "signal": "not in dl4all yet: windows and Fourier transforms; use NumPy's or SciPy's",
     "fourier": "not planned: dl4all has no complex numbers; use numpy.fft on x.numpy()",
@@ -181,7 +181,7 @@ MISSING: dict[str, dict[str, str]] = {
             "set_autocast_gpu_dtype set_autocast_ipu_dtype set_autocast_ipu_enabled set_autocast_xla_dtype "
             "set_autocast_xla_enabled"
         ),
-        "yet": ("binomial gradient histogramdd poisson put segment_reduce"),
+        "yet": ("binomial gradient histogramdd poisson segment_reduce"),
         "settings": (
             "get_deterministic_debug_mode is_anomaly_check_nan_enabled is_distributed is_inference "
             "is_warn_always_enabled set_deterministic_debug_mode set_warn_always"

@@ -162,7 +162,13 @@ class TensorBase:
 
     def strided_view(self, shape: Shape, strides: Shape, offset: int) -> Any:
         """A view of the same memory; strides and offset count elements. :func:`dl4all.as_strided` checks
-        them, and has a gradient."""
+        them, and has a gradient.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.arange(6).strided_view((2, 2), (3, 1), 1).tolist()
+            [[1, 2], [4, 5]]
+        """
         view = type(self).result_class(self.storage, shape, self.dtype, self.device, strides, offset)
         base = None if self.view_of is None or self.view_of[0]() is None else self.view_of[0]
         view.view_of = (weakref.ref(self) if base is None else base, self.storage.history_version)

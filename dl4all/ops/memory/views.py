@@ -37,9 +37,7 @@ T = TypeVar("T", bound=TensorBase)
 def contiguous(input: T, memory_format: MemoryFormat = None) -> T:
     """The tensor itself if its elements lie in row-major order, else a copy in which they do.
 
-    Args:
-        input: any shape and dtype.
-        memory_format: is taken for PyTorch's sake, see :class:`dl4all.memory_format`.
+    A `memory_format` is taken for PyTorch's sake, see :class:`dl4all.memory_format`.
 
     Example:
         >>> import dl4all as dl
