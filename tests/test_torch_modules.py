@@ -303,8 +303,8 @@ def test_products_are_pytorchs(device: str) -> None:
         np.testing.assert_allclose(getattr(dl.linalg, name)(x, y).numpy(), want.numpy(), rtol=1e-4, atol=1e-4)
     want = torch.linalg.diagonal(theirs[3], offset=-1)
     np.testing.assert_array_equal(dl.linalg.diagonal(x, offset=-1).numpy(), want.numpy())
-    with pytest.raises(ArgumentError, match="singular values"):
-        dl.linalg.matrix_norm(x, "nuc")
+    with pytest.raises(ArgumentError):
+        dl.linalg.matrix_norm(x, "max")
 
 
 def test_special_functions_are_pytorchs() -> None:
