@@ -35,6 +35,12 @@ class Distribution:
 
     Raises:
         ArgumentError: a parameter is not allowed.
+
+    Example:
+        >>> import dl4all as dl
+        >>> normal = dl.distributions.Normal(0.0, 1.0)
+        >>> isinstance(normal, dl.distributions.Distribution), normal.mean.item()
+        (True, 0.0)
     """
 
     has_rsample = False

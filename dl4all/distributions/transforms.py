@@ -19,6 +19,12 @@ class Transform:
 
     Args:
         cache_size: is accepted as in PyTorch; nothing is cached.
+
+    Example:
+        >>> import dl4all as dl
+        >>> double = dl.distributions.AffineTransform(0.0, 2.0)
+        >>> double(dl.tensor(3.0)).item(), double.inv(dl.tensor(6.0)).item()
+        (6.0, 3.0)
     """
 
     domain: Constraint = constraints.real
@@ -295,6 +301,12 @@ def composed(transforms: Transform | Sequence[Transform]) -> list[Transform]:
 
     Raises:
         ArgumentError: one is no transform.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.distributions import transforms
+        >>> len(transforms.composed([transforms.ExpTransform(), transforms.AffineTransform(0.0, 2.0)]))
+        2
     """
     parts = [transforms] if isinstance(transforms, Transform) else list(transforms)
     if not all(isinstance(part, Transform) for part in parts):
