@@ -35,6 +35,38 @@ REASONS: dict[str, str] = {
 """What answers for a group of names."""
 
 MISSING: dict[str, dict[str, str]] = {
+    "torch.utils": {
+        "internal": (
+            "ThroughputBenchmark backcompat backend_registration cmake_prefix_path collect_env "
+            "cpp_backtrace deterministic generate_methods_for_privateuse1_backend get_cpp_backtrace hooks "
+            "rename_privateuse1_backend set_module throughput_benchmark weak"
+        ),
+    },
+    "torch.utils.data": {
+        "removed": (
+            "DFIterDataPipe DataChunk IterDataPipe MapDataPipe argument_validation datapipes "
+            "functional_datapipe graph graph_settings guaranteed_datapipes_determinism non_deterministic "
+            "runtime_validation runtime_validation_disabled"
+        ),
+    },
+    "torch.distributions": {
+        "internal": (
+            "beta binomial cauchy chi2 constraint_registry continuous_bernoulli dirichlet exp_family "
+            "exponential fishersnedecor generalized_pareto geometric gumbel half_cauchy half_normal "
+            "inverse_gamma kumaraswamy laplace lkj_cholesky log_normal logistic_normal "
+            "lowrank_multivariate_normal mixture_same_family multinomial negative_binomial "
+            "one_hot_categorical pareto poisson relaxed_bernoulli relaxed_categorical studentT uniform "
+            "utils von_mises weibull wishart"
+        ),
+        "yet": (
+            "CatTransform ContinuousBernoulli CorrCholeskyTransform CumulativeDistributionTransform "
+            "ExponentialFamily FisherSnedecor GeneralizedPareto IndependentTransform InverseGamma "
+            "Kumaraswamy LKJCholesky LogisticNormal LowRankMultivariateNormal LowerCholeskyTransform "
+            "MixtureSameFamily Pareto PositiveDefiniteTransform RelaxedBernoulli RelaxedOneHotCategorical "
+            "ReshapeTransform SoftmaxTransform SoftplusTransform StackTransform StickBreakingTransform "
+            "VonMises Weibull Wishart biject_to identity_transform transform_to"
+        ),
+    },
     "torch": {
         "backend": (
             "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats "
@@ -349,6 +381,10 @@ MISSING: dict[str, dict[str, str]] = {
 """Names by space and reason."""
 
 INSTEAD: dict[str, dict[str, str]] = {
+    "torch.utils": {
+        "dlpack": "dl.from_dlpack",
+        "swap_tensors": "x.data = y",
+    },
     "torch": {
         "AcceleratorError": "dl.errors.DeviceError",
         "GradScaler": "dl.amp.GradScaler",

@@ -104,6 +104,10 @@ CHANGED = {
         ),
         "has PyTorch's parameters in PyTorch's order, with its defaults",
     ),
+    **dict.fromkeys(
+        (f"dl4all.optim.{name}" for name in ["Adadelta", "Adagrad", "Adam", "AdamW", "RMSprop", "SGD"]),
+        "has PyTorch's parameters in PyTorch's order, with its defaults",
+    ),
     "dl4all.nn.functional.elu": "takes inplace after alpha, as in PyTorch; the scales go by name",
     "dl4all.ops.elu": "the same function",
     "dl4all.ops.div": "is dl.div now; the op itself is ops.true_divide, as NumPy calls it",

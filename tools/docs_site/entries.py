@@ -7,6 +7,8 @@ import inspect
 import re
 import sys
 import textwrap
+from collections.abc import Mapping
+from types import UnionType
 from typing import Any
 
 from sphinx.ext.napoleon import Config
@@ -21,6 +23,7 @@ NAPOLEON = Config(napoleon_use_rtype=False, napoleon_use_ivar=True, napoleon_use
 DRAWN = re.compile(r"[├└│]")
 CODE = re.compile(r"(``.+?``|`[^`]+`)", re.S)
 MARKUP = re.compile(r"(?<![\w*])\*(?=\w)|(?<=[a-z0-9])_(?![\w`])")
+LONGEST_UNION = 40
 SHORTER = (("'Array", "'Tensor"), ("TensorBase", "Tensor"), ("dl4all.tensor.tensor.", ""), ("typing.", ""))
 
 
@@ -30,12 +33,27 @@ def signature(thing: Any, *, method: bool = False) -> str:
         found = inspect.signature(thing)
     except (TypeError, ValueError):
         return "()"
-    parameters = list(found.parameters.values())[method:]
-    text = str(found.replace(parameters=[plain_default(p) for p in parameters]))
+    spaces = vars(sys.modules.get(getattr(thing, "__module__", ""), object))
+    parameters = [
+        plain_default(p).replace(annotation=spelled_out(p.annotation, spaces))
+        for p in list(found.parameters.values())[method:]
+    ]
+    text = str(found.replace(parameters=parameters))
     for long, short in SHORTER:
         text = text.replace(long, short)
     text = re.sub(r"'((?:[^'\\]|\\.)*)'(?=[,)=\s]|$)", unquoted, text)
     return text.removesuffix(" -> None") if inspect.isclass(thing) else text
+
+
+def spelled_out(annotation: Any, names: Mapping[str, Any]) -> Any:
+    """An annotation with what the short names of unions stand for, where that is short, too."""
+
+    def meant(match: re.Match[str]) -> str:
+        union = names.get(match[0])
+        text = re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(union)) if isinstance(union, UnionType) else ""
+        return text if 0 < len(text) < LONGEST_UNION else match[0]
+
+    return re.sub(r"\b[A-Z]\w+", meant, annotation) if isinstance(annotation, str) else annotation
 
 
 def plain_default(parameter: inspect.Parameter) -> inspect.Parameter:
