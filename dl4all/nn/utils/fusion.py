@@ -44,10 +44,10 @@ def fuse_conv_bn_eval(conv: Conv2d, bn: BatchNorm2d) -> Conv2d:
         raise ShapeError(
             f"[fuse_conv_bn_eval] {conv.weight.shape[0]} output channels, {bn.weight.shape[0]} features"
         )
-    weight = conv.weight.numpy().astype(np.float64)
-    scale = bn.weight.numpy() / np.sqrt(bn.running_var.numpy().astype(np.float64) + bn.eps)
-    old_bias = 0.0 if conv.bias is None else conv.bias.numpy().astype(np.float64)
-    bias = (old_bias - bn.running_mean.numpy()) * scale + bn.bias.numpy()
+    weight = conv.weight.detach().numpy().astype(np.float64)
+    scale = bn.weight.detach().numpy() / np.sqrt(bn.running_var.numpy().astype(np.float64) + bn.eps)
+    old_bias = 0.0 if conv.bias is None else conv.bias.detach().numpy().astype(np.float64)
+    bias = (old_bias - bn.running_mean.numpy()) * scale + bn.bias.detach().numpy()
 
     fused = copy.deepcopy(conv)
     dtype, device = conv.weight.dtype, conv.weight.device
