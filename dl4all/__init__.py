@@ -252,6 +252,7 @@ for _space, _module in {
     "torch.compiler": compiler,
     "torch.cuda": cuda,
     "torch.distributed": distributed,
+    "torch.distributions": distributions,
     "torch.fft": fft,
     "torch.jit": jit,
     "torch.linalg": linalg,
@@ -264,5 +265,7 @@ for _space, _module in {
     "torch.optim.lr_scheduler": optim.lr_scheduler,
     "torch.random": random,
     "torch.special": special,
+    "torch.utils": utils,
+    "torch.utils.data": utils.data,
 }.items():
     vars(_module)["__getattr__"] = _missing_names.answering(_space)

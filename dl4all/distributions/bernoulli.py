@@ -33,10 +33,7 @@ class Trial(Distribution):
     def _give(self, probs: Parameter | None, logits: Parameter | None) -> Tensor:
         """Keep whichever is given."""
         (given,) = broadcast_all(given_one(self, probs, logits))
-        if probs is None:
-            self.logits = given
-        else:
-            self.probs = given
+        vars(self)["logits" if probs is None else "probs"] = given
         return given
 
     @lazy_property

@@ -61,9 +61,9 @@ class Categorical(Distribution):
             raise ArgumentError(f"[{type(self).__name__}] expected probs or logits with at least one axis")
         if probs is not None:
             check_weights(self, probs, validate_args)
-            self.probs = probs / probs.sum(-1, keepdim=True)
+            vars(self)["probs"] = probs / probs.sum(-1, keepdim=True)
         else:
-            self.logits = weights - weights.logsumexp(-1, keepdim=True)
+            vars(self)["logits"] = weights - weights.logsumexp(-1, keepdim=True)
         self._num_events = weights.shape[-1]
         super().__init__(weights.shape[:-1], validate_args=validate_args)
 

@@ -129,7 +129,8 @@ def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
     """
 
     def check(value: Tensor) -> Tensor:
-        return _is_whole(value) & (value >= lower_bound) & (value <= upper_bound)
+        allowed: Tensor = _is_whole(value) & (value >= lower_bound) & (value <= upper_bound)
+        return allowed
 
     name = f"IntegerInterval(lower_bound={lower_bound}, upper_bound={upper_bound})"
     return Constraint(name, check, is_discrete=True)

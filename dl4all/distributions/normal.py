@@ -33,7 +33,7 @@ class Normal(Distribution):
     Example:
         >>> import dl4all as dl
         >>> normal = dl.distributions.Normal(dl.tensor([0.0, 1.0]), 1.0)
-        >>> [round(p, 4) for p in normal.log_prob(dl.tensor([0.0, 3.0])).tolist()]
+        >>> [round(x, 4) for x in normal.log_prob(dl.tensor([0.0, 3.0])).tolist()]
         [-0.9189, -2.9189]
         >>> normal.rsample((5,)).shape
         (5, 2)

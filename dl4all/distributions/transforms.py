@@ -218,13 +218,16 @@ class PowerTransform(Transform):
         self.exponent = exponent
 
     def _call(self, x: Tensor) -> Tensor:
-        return x**self.exponent
+        result: Tensor = x**self.exponent
+        return result
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return y ** (1 / self.exponent)
+        result: Tensor = y ** (1 / self.exponent)
+        return result
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return (self.exponent * y / x).abs().log()
+        derivative: Tensor = self.exponent * y / x
+        return derivative.abs().log()
 
 
 class AbsTransform(Transform):

@@ -571,7 +571,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
         shape = strides.sizes("sum_to_size", size)
         if not broadcasts_to(shape, self.shape):
             raise ShapeError(f"[sum_to_size] shape {shape} does not broadcast to {self.shape}")
-        exact = self if self.dtype.kind != "b" or shape == self.shape else self.to("int64")
+        exact = self if self.dtype.kind != "b" or (shape and shape == self.shape) else self.to("int64")
         return ops.sum_to(exact, shape)
 
     # Copies and other libraries

@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections import Counter, namedtuple
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -271,6 +272,27 @@ def test_what_streams_do_besides(workers: int) -> None:
 
     with pytest.raises(DataError, match="StopIteration"):
         list(DataLoader(Stream(3), 2, collate_fn=stop, **options))
+
+
+def test_a_trainer_takes_a_stream(tmp_path: Path) -> None:
+    class Points(IterableDataset):
+        def __iter__(self) -> Iterator[Any]:
+            return iter([(np.full(2, i, np.float32), i % 3) for i in range(7)])
+
+    model = dl.nn.Linear(2, 3)
+    optimizer = dl.optim.SGD(model.parameters(), 0.01)
+    trainer = dl.Trainer(
+        model,
+        dl.nn.CrossEntropyLoss(),
+        optimizer,
+        device="cpu",
+        folder=tmp_path,
+        checkpoint_every=2,
+        progress=True,
+    )
+    history = trainer.fit(DataLoader(Points(), 2, device="cpu"), epochs=2)
+    assert len(history["loss"]) == 2
+    assert trainer.step == 8
 
 
 # Data sets made of others, and batches

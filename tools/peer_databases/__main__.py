@@ -3,7 +3,8 @@
     python -m tools.peer_databases --entries "nn.functional.*"
     python -m tools.peer_databases --device vulkan:0 --database ops --dtype int64
     python -m tools.peer_databases --json rows.json
-    python -m tools.peer_databases --write
+    python -m tools.peer_databases --device cpu --device vulkan:0 --write
+    python -m tools.peer_databases --rows rows.json --write
 
 Each sample is equal to PyTorch's, refused, wrong, or broken by an error that nobody raised on purpose.
 """
@@ -41,6 +42,13 @@ DTYPES = {"ops": ("float32", "int64", "bool"), "modules": ("float32",), "optimiz
 @click.option("--examples", is_flag=True, help="Print the first samples of each reason.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write the outcomes to this file.")
 @click.option("--write", is_flag=True, help="Write docs/torch-databases.md.")
+@click.option(
+    "--rows",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    help="Take outcomes from this file of --json, and run nothing.",
+)
 def main(
     databases: tuple[str, ...],
     devices: tuple[str, ...],
@@ -50,11 +58,14 @@ def main(
     examples: bool,
     file: Path | None,
     write: bool,
+    files: tuple[Path, ...],
 ) -> None:
     if write and (pattern != ".*" or databases or dtypes or plain):
         raise click.UsageError("--write takes everything: leave the other options out")
     found: dict[str, list[dict[str, Any]]] = {}
-    for device in devices or ("cpu",):
+    for earlier in files:
+        found |= json.loads(earlier.read_text("utf-8"))
+    for device in () if files else devices or ("cpu",):
         for database in databases or tuple(DTYPES):
             for dtype in dtypes or DTYPES[database]:
                 run = Run(database, device, dtype, variants=not plain, child=CHILD)

@@ -76,7 +76,9 @@ def named(value: Any) -> Any:
             for key, item in value.items()
         }
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
-        items = [named(item) for item in value]
+        items = [
+            named(torch.device(item) if isinstance(item, str) and item == "cpu" else item) for item in value
+        ]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, torch.Size):
         return tuple(value)

@@ -83,4 +83,4 @@ class Outcome:
 def brief(why: str) -> str:
     """A reason without the numbers of one sample, so that calls refused alike are counted together."""
     short = re.sub(r"\(?[(\[][-\d., ]*[)\]]", "(...)", why)
-    return re.sub(r"-?\d+(\.\d+)?(e-?\d+)?", "N", short)[:160]
+    return re.sub(r"(?<!\w)-?\d+(\.\d+)?(e-?\d+)?", "N", short)[:160]

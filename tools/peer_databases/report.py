@@ -24,7 +24,7 @@ results, and the gradients of every operand that has one. Written by
 - **crashed**: any other error, or the end of the process.
 - **wrong**: another result.
 
-Entries without a function in dl4all are not counted; [Names that are not there](pytorch.md) has reasons.
+Entries without a function in dl4all are not counted; their names stand at the end.
 
 """
 
@@ -53,7 +53,8 @@ def text(found: dict[str, Rows]) -> str:
     """
     parts = [HEAD.format(version=torch.__version__.split("+")[0]) + _totals(found)]
     parts += [_table(name, rows) for name, rows in found.items()]
-    return "\n".join(parts)
+    parts += [_missing(found)]
+    return "\n".join(part for part in parts if part)
 
 
 def _totals(found: dict[str, Rows]) -> str:
@@ -85,6 +86,11 @@ def _table(name: str, rows: Rows) -> str:
                 cells = (row["name"], str(row["samples"]), str(count), _cell(why), _cell(what[:80]))
                 lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n" if len(lines) > 3 else ""
+
+
+def _missing(found: dict[str, Rows]) -> str:
+    names = sorted({row["name"] for rows in found.values() for row in rows if row["status"] == "missing"})
+    return "## Not in dl4all\n\n" + ", ".join(f"`{name}`" for name in names) + "\n" if names else ""
 
 
 def _cell(value: str) -> str:

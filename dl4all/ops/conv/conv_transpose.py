@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.conv import integers
 from dl4all.ops.conv.convolution import ConvArgs, conv_input
 from dl4all.ops.conv.window import sizes
-from dl4all.ops.core.checks import check_float, check_images
+from dl4all.ops.core.checks import check_images, check_numbers
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import Array, TensorBase
+from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
 from dl4all.ops.elementwise.arithmetic import add
 from dl4all.ops.indexing.padding import pad
 from dl4all.ops.memory.views import reshape
@@ -116,8 +117,16 @@ def _conv_transpose(
         batch = reshape(input, 1, *input.shape)
         result = _conv_transpose(axes, batch, weight, bias, output_padding, args)
         return reshape(result, *result.shape[1:])
-    check_images(name, input, axes)
-    check_float(name, input, weight, bias)
+    check_images(name, input, axes, integers=True)
+    check_numbers(name, input, weight, bias)
+    if input.dtype.kind != "f":
+        wide = [
+            None if one is None else from_host(type(input).result_class, one, input.device, copy=False)
+            for one in integers.widened(name, input, weight, bias)
+        ]
+        result = _conv_transpose(axes, wide[0], wide[1], wide[2], output_padding, args)
+        exact = integers.narrowed(result.on_host(), input.dtype)
+        return from_host(type(input).result_class, exact, input.device, copy=False)
     if len(weight.shape) != axes + 2 or weight.shape[0] != input.shape[1]:
         raise ShapeError(
             f"[{name}] expected a weight of shape (in, out / groups, ...) with {axes + 2} axes for an input "

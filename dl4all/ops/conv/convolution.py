@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.conv import algorithms, host
+from dl4all.ops.conv import algorithms, host, integers
 from dl4all.ops.conv.problem import problem_of
 from dl4all.ops.conv.window import Window, checked_output_size, sizes, window
-from dl4all.ops.core.checks import check_float, check_images
+from dl4all.ops.core.checks import check_float, check_images, check_numbers
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import Kernel, Op, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
@@ -76,8 +76,8 @@ def _infer_conv(axes: int) -> Callable[..., Result]:
 
     def infer(input: TensorBase, weight: TensorBase, bias: TensorBase | None, **arguments: Any) -> Result:
         args = ConvArgs(**arguments)
-        check_images(name, input, axes)
-        check_float(name, input, weight, bias)
+        check_images(name, input, axes, integers=True)
+        check_numbers(name, input, weight, bias)
         _check_weight(name, weight, axes, args.groups)
         filters, channels = weight.shape[:2]
         if input.shape[1] != channels * args.groups:
@@ -112,6 +112,9 @@ KERNEL = Kernel(_run_conv, algorithms.shaders("forward"))
 
 
 def _conv_on_host(input: Any, weight: Any, bias: Any, args: ConvArgs) -> Any:
+    if input.dtype.kind != "f":
+        wide = _conv_on_host(*integers.widened("conv", input, weight, bias), args)
+        return integers.narrowed(wide, input.dtype)
     return host.forward(input, weight, bias, args.window(weight.shape[2:]), args.groups)
 
 

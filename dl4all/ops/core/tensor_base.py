@@ -58,13 +58,6 @@ DTYPES = tuple(
 )  # fmt: skip
 
 
-NO_STORAGE: Any = None
-NO_SHAPE: Any = None
-NO_DTYPE: Any = None
-NO_DEVICE: Any = None
-"""What the class of tensors is not given where users call it."""
-
-
 COMPUTED_ELEMENTS = 2**31
 """What cannot fold the repeated elements of a view computes with fewer: kernels count in 32 bits."""
 
@@ -115,10 +108,10 @@ class TensorBase:
 
     def __init__(
         self,
-        storage: Storage = NO_STORAGE,
-        shape: Shape = NO_SHAPE,
-        dtype: np.dtype[Any] = NO_DTYPE,
-        device: Device = NO_DEVICE,
+        storage: Any = None,  # a Storage, a Shape, a dtype and a Device, but where users call the class
+        shape: Any = None,
+        dtype: Any = None,
+        device: Any = None,
         strides: Shape | None = None,
         offset: int = 0,
     ) -> None:
@@ -127,10 +120,10 @@ class TensorBase:
                 self._from_sizes_or_data((storage, shape, dtype, device, strides))
                 return
             shape = Size(shape)
-        self.storage = storage
+        self.storage: Storage = storage
         self.shape = shape
-        self.dtype = dtype
-        self.device = device
+        self.dtype: np.dtype[Any] = dtype
+        self.device: Device = device
         self.strides = contiguous_strides(shape) if strides is None else strides
         self.offset = offset
         self.grad_meta: Any = None  # a tape.GradMeta if the tensor takes part in differentiation

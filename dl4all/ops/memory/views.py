@@ -37,9 +37,7 @@ T = TypeVar("T", bound=TensorBase)
 def contiguous(input: T, memory_format: MemoryFormat = None) -> T:
     """The tensor itself if its elements lie in row-major order, else a copy in which they do.
 
-    Args:
-        input: any shape and dtype.
-        memory_format: is taken for PyTorch's sake, see :class:`dl4all.memory_format`.
+    A `memory_format` is taken for PyTorch's sake, see :class:`dl4all.memory_format`.
 
     Example:
         >>> import dl4all as dl
@@ -165,7 +163,7 @@ def _view_as_dtype(input: T, dtype: Any) -> T:
         shape[-1] = shape[-1] * old // new
         strides = [*(stride * old // new for stride in strides[:-1]), 1]
         offset = offset * old // new
-    result: T = input.as_strided(tuple(shape), tuple(strides), offset)
+    result: T = input.strided_view(tuple(shape), tuple(strides), offset)
     result.dtype = wanted
     return result
 
