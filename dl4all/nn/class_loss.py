@@ -19,7 +19,14 @@ from dl4all.tensor.tensor import Tensor
 
 
 class LinearCrossEntropyOptions(NamedTuple):
-    """How PyTorch saves memory in :class:`LinearCrossEntropyLoss`; here nothing depends on it."""
+    """How PyTorch saves memory in :class:`LinearCrossEntropyLoss`; here nothing depends on it.
+
+    Example:
+        >>> import dl4all as dl
+        >>> options = dl.nn.LinearCrossEntropyOptions()
+        >>> isinstance(options, dl.nn.LinearCrossEntropyOptions)
+        True
+    """
 
     batch_chunk_size: int | None = None
     chunking_method: str | None = None

@@ -137,6 +137,11 @@ class FractionalMaxPool3d(_FractionalMaxPool):
 
     Shape:
         (N, C, D, H, W), or without N, to (N, C, *output_size).
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.FractionalMaxPool3d(2, output_size=(3, 4, 4))(dl.rand(1, 4, 6, 8, 8)).shape
+        (1, 4, 3, 4, 4)
     """
 
     axes = 3

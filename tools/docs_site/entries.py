@@ -17,7 +17,7 @@ from sphinx.ext.napoleon.docstring import GoogleDocstring
 from dl4all.ops.core.op import Op
 from dl4all.ops.elementwise.declare import Elementwise
 from tools.docs_site.documentation import documentation
-from tools.docs_site.names import Name, Page
+from tools.docs_site.names import Name, Page, pages
 
 NAPOLEON = Config(napoleon_use_rtype=False, napoleon_use_ivar=True, napoleon_use_param=False)
 DRAWN = re.compile(r"[├└│]")
@@ -46,14 +46,27 @@ def signature(thing: Any, *, method: bool = False) -> str:
 
 
 def spelled_out(annotation: Any, names: Mapping[str, Any]) -> Any:
-    """An annotation with what the short names of unions stand for, where that is short, too."""
+    """An annotation with public names of classes, and with what the short names of short unions stand for."""
 
     def meant(match: re.Match[str]) -> str:
-        union = names.get(match[0])
-        text = re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(union)) if isinstance(union, UnionType) else ""
-        return text if 0 < len(text) < LONGEST_UNION else match[0]
+        value = names.get(match[0])
+        if isinstance(value, UnionType):
+            text = re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(value))
+            return text if len(text) < LONGEST_UNION else match[0]
+        return public_classes().get(id(value), match[0])
 
     return re.sub(r"\b[A-Z]\w+", meant, annotation) if isinstance(annotation, str) else annotation
+
+
+@functools.cache
+def public_classes() -> dict[int, str]:
+    """The full name of each class that has an entry."""
+    found: dict[int, str] = {}
+    for page in pages():
+        for name in page.names:
+            if inspect.isclass(name.thing):
+                found.setdefault(id(name.thing), name.full)
+    return found
 
 
 def plain_default(parameter: inspect.Parameter) -> inspect.Parameter:
