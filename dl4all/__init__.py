@@ -125,7 +125,6 @@ __all__ = [
     "nan",
     "newaxis",
     "pi",
-    "row_stack",
     "backends",
     "compiler",
     "cuda",
@@ -235,7 +234,6 @@ bfloat16 = BFLOAT16
 complex64, complex128 = np.dtype("complex64"), np.dtype("complex128")
 cfloat, cdouble = complex64, complex128
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
-row_stack = _functions.vstack
 uint16, uint32, uint64 = np.dtype("uint16"), np.dtype("uint32"), np.dtype("uint64")
 
 # PyTorch's names that Python has too: not in __all__, so that ``from dl4all import *`` hides nothing, and
@@ -252,6 +250,7 @@ for _space, _module in {
     "torch.compiler": compiler,
     "torch.cuda": cuda,
     "torch.distributed": distributed,
+    "torch.distributions": distributions,
     "torch.fft": fft,
     "torch.jit": jit,
     "torch.linalg": linalg,
@@ -264,5 +263,7 @@ for _space, _module in {
     "torch.optim.lr_scheduler": optim.lr_scheduler,
     "torch.random": random,
     "torch.special": special,
+    "torch.utils": utils,
+    "torch.utils.data": utils.data,
 }.items():
     vars(_module)["__getattr__"] = _missing_names.answering(_space)

@@ -70,6 +70,7 @@ from dl4all.ops import pixel_shuffle as pixel_shuffle
 from dl4all.ops import pixel_unshuffle as pixel_unshuffle
 from dl4all.ops import positive as positive
 from dl4all.ops import prelu as prelu
+from dl4all.ops import put as put
 from dl4all.ops import qr as qr
 from dl4all.ops import ravel as ravel
 from dl4all.ops import relu as relu
@@ -514,6 +515,7 @@ __all__ = [
     "pow",
     "prelu",
     "prod",
+    "put",
     "qr",
     "quantile",
     "rad2deg",

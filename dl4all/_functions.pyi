@@ -214,6 +214,7 @@ from dl4all.ops import positive as positive
 from dl4all.ops import pow as pow
 from dl4all.ops import prelu as prelu
 from dl4all.ops import prod as prod
+from dl4all.ops import put as put
 from dl4all.ops import qr as qr
 from dl4all.ops import quantile as quantile
 from dl4all.ops import rad2deg as rad2deg
@@ -508,6 +509,7 @@ __all__ = [
     "pow",
     "prelu",
     "prod",
+    "put",
     "qr",
     "quantile",
     "rad2deg",

@@ -57,5 +57,13 @@ def destroy_process_group(group: Any = None) -> NoReturn:
 
     Raises:
         DeviceError: always.
+
+    Example:
+        >>> import dl4all as dl
+        >>> try:
+        ...     dl.distributed.destroy_process_group()
+        ... except dl.errors.DeviceError as error:
+        ...     print("dl.parallel" in str(error))
+        True
     """
     raise DeviceError(f"[destroy_process_group] {ADVICE}")

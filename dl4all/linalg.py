@@ -42,9 +42,41 @@ __all__ = [
     "vector_norm",
 ]
 
-inv = ops.inverse
-det, slogdet, solve, solve_triangular = ops.det, ops.slogdet, ops.solve, ops.solve_triangular
+solve, solve_triangular = ops.solve, ops.solve_triangular
 eigh, svd = ops.eigh, ops.svd_factors
+
+
+def inv(A: Tensor) -> Tensor:
+    """The inverses of matrices; see :func:`dl4all.inverse`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.linalg.inv(dl.tensor([[2.0, 0.0], [0.0, 4.0]])).tolist()
+        [[0.5, 0.0], [0.0, 0.25]]
+    """
+    return ops.inverse(A)
+
+
+def det(A: Tensor) -> Tensor:
+    """The determinants of matrices; see :func:`dl4all.det`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.linalg.det(dl.tensor([[2.0, 1.0], [1.0, 2.0]])).item()
+        3.0
+    """
+    return ops.det(A)
+
+
+def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
+    """The signs of determinants, and the logarithms of their magnitudes; see :func:`dl4all.slogdet`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.linalg.slogdet(dl.tensor([[-1.0, 0.0], [0.0, 1.0]])).sign.item()
+        -1.0
+    """
+    return ops.slogdet(A)
 
 
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
@@ -117,7 +149,8 @@ def pinv(
         >>> dl.linalg.pinv(dl.tensor([[2.0], [0.0]])).tolist()
         [[0.5, 0.0]]
     """
-    return pseudoinverse(_symmetric(A) if hermitian else A, *_limits(A, atol, rtol))
+    result: Tensor = pseudoinverse(_symmetric(A) if hermitian else A, *_limits(A, atol, rtol))
+    return result
 
 
 def matrix_rank(
@@ -175,8 +208,8 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
         A: float32 or float64 of shape (..., m, n).
         B: shape (..., m, k).
         rcond: singular values below this part of the largest one count as 0.
-        driver: "gelsy" (the default), "gels", "gelsd" or "gelss": what else is returned; the solution is always
-            that by singular values.
+        driver: "gelsy" (the default), "gels", "gelsd" or "gelss": what else is returned; the solution
+            is always that by singular values.
 
     Returns:
         ``solution`` of shape (..., n, k); ``residuals`` of shape (..., k), sums of squares of what is left;
@@ -188,8 +221,8 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     Example:
         >>> import dl4all as dl
         >>> A, B = dl.tensor([[1.0], [1.0]]), dl.tensor([[1.0], [3.0]])
-        >>> dl.linalg.lstsq(A, B).solution.tolist()
-        [[2.0]]
+        >>> round(dl.linalg.lstsq(A, B).solution.item(), 4)
+        2.0
     """
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
         raise ArgumentError(f"[lstsq] driver must be gels, gelsy, gelsd or gelss, got {driver!r}")

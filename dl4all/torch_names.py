@@ -19,7 +19,7 @@ REASONS: dict[str, str] = {
     "in_place": "not in dl4all: use the method, x.{name}()",
     "functional": "not in dl4all under this name: use dl.nn.functional.{name}",
     "copy": "not in dl4all: use the view of that name and .clone()",
-    "factorization": "not in dl4all yet: there are no kernels for factorizations; use numpy.linalg",
+    "factorization": "not in dl4all yet; there are inverse, cholesky, qr, svd and dl.linalg, or numpy.linalg",
     "special": "not in dl4all yet: there is no kernel; use SciPy on x.numpy()",
     "signal": "not in dl4all yet: windows and Fourier transforms; use NumPy's or SciPy's",
     "fourier": "not planned: dl4all has no complex numbers; use numpy.fft on x.numpy()",
@@ -35,6 +35,38 @@ REASONS: dict[str, str] = {
 """What answers for a group of names."""
 
 MISSING: dict[str, dict[str, str]] = {
+    "torch.utils": {
+        "internal": (
+            "ThroughputBenchmark backcompat backend_registration cmake_prefix_path collect_env "
+            "cpp_backtrace deterministic generate_methods_for_privateuse1_backend get_cpp_backtrace hooks "
+            "rename_privateuse1_backend set_module throughput_benchmark weak"
+        ),
+    },
+    "torch.utils.data": {
+        "removed": (
+            "DFIterDataPipe DataChunk IterDataPipe MapDataPipe argument_validation datapipes "
+            "functional_datapipe graph graph_settings guaranteed_datapipes_determinism non_deterministic "
+            "runtime_validation runtime_validation_disabled"
+        ),
+    },
+    "torch.distributions": {
+        "internal": (
+            "beta binomial cauchy chi2 constraint_registry continuous_bernoulli dirichlet exp_family "
+            "exponential fishersnedecor generalized_pareto geometric gumbel half_cauchy half_normal "
+            "inverse_gamma kumaraswamy laplace lkj_cholesky log_normal logistic_normal "
+            "lowrank_multivariate_normal mixture_same_family multinomial negative_binomial "
+            "one_hot_categorical pareto poisson relaxed_bernoulli relaxed_categorical studentT uniform "
+            "utils von_mises weibull wishart"
+        ),
+        "yet": (
+            "CatTransform ContinuousBernoulli CorrCholeskyTransform CumulativeDistributionTransform "
+            "ExponentialFamily FisherSnedecor GeneralizedPareto IndependentTransform InverseGamma "
+            "Kumaraswamy LKJCholesky LogisticNormal LowRankMultivariateNormal LowerCholeskyTransform "
+            "MixtureSameFamily Pareto PositiveDefiniteTransform RelaxedBernoulli RelaxedOneHotCategorical "
+            "ReshapeTransform SoftmaxTransform SoftplusTransform StackTransform StickBreakingTransform "
+            "VonMises Weibull Wishart biject_to identity_transform transform_to"
+        ),
+    },
     "torch": {
         "backend": (
             "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats "
@@ -134,14 +166,11 @@ MISSING: dict[str, dict[str, str]] = {
             "unsqueeze_copy view_copy"
         ),
         "factorization": (
-            "cholesky cholesky_inverse cholesky_solve det geqrf inverse lobpcg logdet lu_solve lu_unpack "
-            "matrix_exp orgqr ormqr pca_lowrank pinverse qr slogdet svd svd_lowrank triangular_solve"
+            "cholesky_inverse cholesky_solve geqrf lobpcg lu_solve lu_unpack matrix_exp orgqr ormqr "
+            "pca_lowrank svd_lowrank triangular_solve"
         ),
-        "special": (
-            "bitwise_left_shift bitwise_right_shift frexp gcd gcd_ i0 i0_ igamma igammac lcm lcm_ mvlgamma "
-            "nextafter polygamma"
-        ),
-        "signal": ("bartlett_window blackman_window hamming_window hann_window istft kaiser_window stft"),
+        "special": ("frexp gcd_ i0 i0_ igamma igammac lcm_ mvlgamma nextafter polygamma"),
+        "signal": ("istft stft"),
         "memory": ("as_strided_ as_strided_scatter empty_permuted empty_strided frombuffer to_dlpack"),
         "autocast": (
             "autocast_decrement_nesting autocast_increment_nesting clear_autocast_cache "
@@ -152,10 +181,7 @@ MISSING: dict[str, dict[str, str]] = {
             "set_autocast_gpu_dtype set_autocast_ipu_dtype set_autocast_ipu_enabled set_autocast_xla_dtype "
             "set_autocast_xla_enabled"
         ),
-        "yet": (
-            "binomial broadcast_shapes combinations corrcoef cov distributions gradient histogram "
-            "histogramdd index_reduce nanquantile poisson put segment_reduce unravel_index utils"
-        ),
+        "yet": ("binomial gradient histogramdd poisson segment_reduce"),
         "settings": (
             "get_deterministic_debug_mode is_anomaly_check_nan_enabled is_distributed is_inference "
             "is_warn_always_enabled set_deterministic_debug_mode set_warn_always"
@@ -182,30 +208,21 @@ MISSING: dict[str, dict[str, str]] = {
         "nested": ("to_padded_tensor"),
         "copy": ("slice_inverse unsafe_chunk unsafe_split unsafe_split_with_sizes"),
         "factorization": (
-            "cholesky cholesky_inverse cholesky_solve det geqrf inverse logdet lu_solve matrix_exp orgqr "
-            "ormqr pinverse qr slogdet svd triangular_solve"
+            "cholesky_inverse cholesky_solve geqrf lu_solve matrix_exp orgqr ormqr triangular_solve"
         ),
         "special": (
-            "bitwise_left_shift bitwise_left_shift_ bitwise_right_shift bitwise_right_shift_ frexp gcd gcd_ "
-            "i0 i0_ igamma igamma_ igammac igammac_ lcm lcm_ mvlgamma mvlgamma_ nextafter nextafter_ "
-            "polygamma polygamma_"
+            "frexp i0 i0_ igamma igamma_ igammac igammac_ mvlgamma mvlgamma_ nextafter nextafter_ polygamma "
+            "polygamma_"
         ),
         "signal": ("istft stft"),
         "memory": (
             "as_strided_ as_strided_scatter const_data_ptr is_set_to map2_ new_empty_strided resize_as_ "
             "set_ untyped_storage"
         ),
-        "yet": (
-            "corrcoef cov float_power_ histogram index_reduce index_reduce_ nanquantile narrow_copy put "
-            "put_ register_post_accumulate_grad_hook"
-        ),
+        "yet": ("float_power_ narrow_copy register_post_accumulate_grad_hook"),
     },
     "torch.nn": {
         "internal": ("common_types factory_kwargs grad intrinsic qat quantizable quantized"),
-        "yet": (
-            "AdaptiveLogSoftmaxWithLoss FractionalMaxPool2d FractionalMaxPool3d LinearCrossEntropyLoss "
-            "LinearCrossEntropyOptions"
-        ),
     },
     "torch.nn.functional": {
         "backend": ("ScalingType SwizzleType grouped_mm native_channel_shuffle scaled_grouped_mm scaled_mm"),
@@ -228,12 +245,7 @@ MISSING: dict[str, dict[str, str]] = {
     "torch.nn.utils": {
         "internal": (
             "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format convert_parameters "
-            "fuse_conv_bn_weights fuse_linear_bn_weights fusion init memory_format"
-        ),
-        "yet": (
-            "clip_grads_with_norm_ fuse_linear_bn_eval get_total_norm parameters_to_vector parametrizations "
-            "parametrize remove_spectral_norm remove_weight_norm spectral_norm vector_to_parameters "
-            "weight_norm"
+            "init memory_format"
         ),
     },
     "torch.optim": {
@@ -245,9 +257,8 @@ MISSING: dict[str, dict[str, str]] = {
     "torch.linalg": {
         "internal": ("common_notes"),
         "factorization": (
-            "cholesky cholesky_ex det eig eigh eigvals eigvalsh householder_product inv inv_ex ldl_factor "
-            "ldl_factor_ex ldl_solve lstsq lu lu_factor lu_factor_ex lu_solve matrix_exp matrix_rank pinv "
-            "qr slogdet solve solve_ex solve_triangular svd svdvals tensorinv tensorsolve vander"
+            "cholesky_ex eig eigvals householder_product inv_ex ldl_factor ldl_factor_ex ldl_solve lu "
+            "lu_factor lu_factor_ex lu_solve matrix_exp solve_ex tensorinv tensorsolve vander"
         ),
     },
     "torch.fft": {
@@ -279,10 +290,10 @@ MISSING: dict[str, dict[str, str]] = {
             "all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_gather_single "
             "all_reduce all_reduce_coalesced all_to_all all_to_all_single autograd batch_isend_irecv "
             "breakpoint broadcast broadcast_object_list c10d_logger config constants default_pg_timeout "
-            "device_mesh distributed_c10d gather gather_object get_backend "
-            "get_backend_config get_debug_level get_default_backend_for_device get_global_rank "
-            "get_group_rank get_node_local_rank get_pg_count get_process_group_ranks group init_device_mesh "
-            "irecv is_backend_available is_gloo_available is_mpi_available is_nccl_available "
+            "device_mesh distributed_c10d gather gather_object get_backend get_backend_config "
+            "get_debug_level get_default_backend_for_device get_global_rank get_group_rank "
+            "get_node_local_rank get_pg_count get_process_group_ranks group init_device_mesh irecv "
+            "is_backend_available is_gloo_available is_mpi_available is_nccl_available "
             "is_torchelastic_launched is_ucc_available is_xccl_available isend logging_handlers "
             "monitored_barrier new_group new_subgroups new_subgroups_by_enumeration record_comm recv "
             "recv_object_list reduce reduce_op reduce_scatter reduce_scatter_single reduce_scatter_tensor "
@@ -366,6 +377,10 @@ MISSING: dict[str, dict[str, str]] = {
 """Names by space and reason."""
 
 INSTEAD: dict[str, dict[str, str]] = {
+    "torch.utils": {
+        "dlpack": "dl.from_dlpack",
+        "swap_tensors": "x.data = y",
+    },
     "torch": {
         "AcceleratorError": "dl.errors.DeviceError",
         "GradScaler": "dl.amp.GradScaler",
@@ -381,7 +396,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "fill": "dl.full_like",
         "fx": "dl.compile",
         "get_device": "x.device",
-        "hub": "dl.models, or weights from a file with dl.load",
         "is_anomaly_enabled": "dl.autograd.detect_anomaly",
         "is_inference_mode_enabled": "dl.is_grad_enabled",
         "package": "dl.save",
@@ -417,24 +431,18 @@ INSTEAD: dict[str, dict[str, str]] = {
     "torch.nn": {
         "Container": "dl.nn.Module",
         "CrossMapLRN2d": "dl.nn.LocalResponseNorm",
-        "DataParallel": "dl.parallel(model)",
         "NLLLoss2d": "dl.nn.NLLLoss",
-        "SyncBatchNorm": "dl.nn.BatchNorm2d with dl.parallel(model), which joins the statistics",
-        "modules": "dl.nn",
-        "parallel": "dl.parallel(model)",
     },
     "torch.nn.functional": {
         "multi_head_attention_forward": "dl.nn.MultiheadAttention or scaled_dot_product_attention",
     },
     "torch.nn.utils": {
         "clip_grad": "dl.nn.utils.clip_grad_norm_",
-        "clip_grad_norm": "dl.nn.utils.clip_grad_norm_",
         "skip_init": "dl.nn.init",
     },
     "torch.optim": {},
     "torch.linalg": {
         "LinAlgError": "dl.Dl4allError",
-        "cond": "numpy.linalg.cond on x.numpy()",
     },
     "torch.distributed": {
         "DeviceMesh": "dl.DeviceGroup",

@@ -3,9 +3,9 @@
     python benchmarks/scripts/child.py FRAMEWORK NUMBERS STEPS REPORT SCRIPT [ARGUMENT ...]
 
 FRAMEWORK is ``torch`` or ``dl4all``. NUMBERS, for PyTorch, is ``own``, ``dl4all`` (its random functions give
-the numbers of dl4all's generator) or ``nudged`` (the same, each float moved to one of its neighbours). The script ends by
-itself or after STEPS calls of ``backward``. REPORT is a JSON file: each step's loss and processor time, and
-the numbers that the script took out of tensors by ``item``.
+the numbers of dl4all's generator) or ``nudged`` (the same, each float moved to one of its neighbours). The
+script ends by itself or after STEPS calls of ``backward``. REPORT is a JSON file: each step's loss and
+processor time, and the numbers that the script took out of tensors by ``item``.
 """
 
 from __future__ import annotations

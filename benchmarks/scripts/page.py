@@ -12,9 +12,9 @@ HEAD = """# Public scripts with `import dl4all as torch`
 
 What `python benchmarks/scripts/run.py --write` found on dl4all's `{device}` with PyTorch {torch}: scripts of
 public repositories, at the commits that the links show, run with PyTorch and with dl4all. For dl4all nothing
-was changed but the imports, `torch` to `dl4all`, mechanically; *lines* counts any others that differ. Data sets
-are replaced by small files in the format that a script reads, and `torchvision`, `gymnasium` and what else is
-downloaded or shows progress by stand-ins, `benchmarks/scripts/stand_ins`, that both runs use.
+was changed but the imports, `torch` to `dl4all`, mechanically; *lines* counts any others that differ. Data
+sets are replaced by small files in the format that a script reads, and `torchvision`, `gymnasium` and what
+else is downloaded or shows progress by stand-ins, `benchmarks/scripts/stand_ins`, that both runs use.
 
 PyTorch's random functions were made to give dl4all's random numbers, so that weights, dropout, noise and the
 order of the data are the same. *Losses* is how many were compared: those on which `backward` was called, or,
@@ -26,6 +26,10 @@ Losses are *equal* where the first differs by at most {first:g} and the largest 
 PyTorch's, both with one thread: the median, so without what the first steps compile.
 """
 
+NOTES = """
+## Notes
+
+"""
 OMITTED = """
 ## Left out
 
@@ -59,7 +63,9 @@ def page(rows: Sequence[Row], omitted: Sequence[tuple[str, str]], device: str, t
     counts = f"\n{equal} of {len(rows)} scripts have equal losses; {unchanged} have no "
     lines = "\n".join(table_lines(rows))
     rest = "".join(f"- {name}: {reason}\n" for name, reason in omitted)
-    return head + counts + "other line changed.\n\n" + lines + "\n" + OMITTED + rest
+    notes = "".join(f"- {row.case.name} {row.case.note}.\n" for row in rows if row.case.note)
+    table = head + counts + "other line changed.\n\n" + lines + "\n"
+    return table + (NOTES + notes if notes else "") + OMITTED + rest
 
 
 def table_lines(rows: Sequence[Row]) -> list[str]:

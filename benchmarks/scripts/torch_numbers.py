@@ -10,14 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader
 
 import dl4all as dl
+from dl4all.data.sampler import Key, RandomSampler, drawn_key
 
 GENERATORS: dict[int, tuple[torch.Generator, dl.Generator]] = {}
 """Ours for each of PyTorch's, by its id; PyTorch's is kept so that no other one gets the id."""
+
+SHUFFLED: WeakSet[DataLoader[Any]] = WeakSet()
+"""Loaders with ``shuffle=True``."""
+KEYS: WeakKeyDictionary[torch.utils.data.RandomSampler, Key] = WeakKeyDictionary()
+"""What the next order of such a loader's sampler follows from."""
 
 
 def draw_from_dl4all(nudged: bool = False) -> None:
@@ -52,7 +60,9 @@ def draw_from_dl4all(nudged: bool = False) -> None:
     for name in ("dropout", "dropout1d", "dropout2d", "dropout3d"):
         setattr(torch.nn.functional, name, _dropout(name))
     torch.utils.data.RandomSampler.__iter__ = _random_order  # type: ignore[method-assign]
-    torch.utils.data.DataLoader.__init__ = _without_workers  # type: ignore[method-assign]
+    DataLoader.__init__ = _without_workers  # type: ignore[method-assign, assignment]
+    DataLoader.__iter__ = _epoch  # type: ignore[method-assign]
+    torch.utils.data.random_split = _random_split
 
 
 class _Fills:
@@ -140,7 +150,8 @@ def _normal(
         return torch.empty(size, **kwargs).normal_(mean, std, generator=generator)
     scale = torch.as_tensor(std)  # of the shape to which both broadcast
     unscaled = torch.empty_like(scale + mean).detach().normal_(generator=generator)
-    return unscaled * std + mean
+    result: torch.Tensor = unscaled * std + mean
+    return result
 
 
 def _randint(*args: Any, generator: Any = None, dtype: Any = None, **kwargs: Any) -> torch.Tensor:
@@ -184,20 +195,42 @@ def _dropout(name: str) -> Callable[..., torch.Tensor]:
 
 def _random_order(sampler: torch.utils.data.RandomSampler) -> Iterator[int]:
     """The order that dl4all's sampler of the same arguments gives."""
-    ours = dl.utils.data.RandomSampler(
+    ours = RandomSampler(
         range(len(sampler.data_source)),
         replacement=sampler.replacement,
         num_samples=sampler._num_samples,
         generator=_generator(sampler.generator),
     )
-    return iter(ours)
+    key = KEYS.pop(sampler, None)  # of the loader that made this sampler for shuffle=True
+    return iter(ours) if key is None else iter(ours.order(key).tolist())
 
 
-_loader_init = torch.utils.data.DataLoader.__init__
+_loader_init, _loader_iter = DataLoader.__init__, DataLoader.__iter__
 
 
-def _without_workers(loader: Any, *args: Any, num_workers: int = 0, **kwargs: Any) -> None:
+def _without_workers(
+    loader: Any, dataset: Any, batch_size: Any = 1, shuffle: Any = None, *args: Any, **kwargs: Any
+) -> None:
     """A loader without worker processes: dl4all's threads are in this one, and a fork would lose them."""
-    for name in ("prefetch_factor", "persistent_workers"):
+    for name in ("num_workers", "prefetch_factor", "persistent_workers"):
         kwargs.pop(name, None)
-    _loader_init(loader, *args, **kwargs)
+    _loader_init(loader, dataset, batch_size, shuffle, *args, **kwargs)
+    if shuffle:
+        SHUFFLED.add(loader)
+
+
+def _epoch(loader: Any) -> Any:
+    """An epoch for which a key is drawn from the generator, as dl4all's loader draws one."""
+    dataset = loader.dataset
+    while type(dataset) is torch.utils.data.Subset:
+        dataset = dataset.dataset
+    if loader in SHUFFLED or type(dataset) is not torch.utils.data.TensorDataset:
+        key = drawn_key(_generator(loader.generator))
+        if loader in SHUFFLED:
+            KEYS[loader.sampler] = key
+    return _loader_iter(loader)
+
+
+def _random_split(dataset: Any, lengths: Any, generator: Any = None) -> list[torch.utils.data.Subset[Any]]:
+    parts = dl.data.random_split(range(len(dataset)), lengths, generator=_generator(generator))
+    return [torch.utils.data.Subset(dataset, [int(index) for index in part.indices]) for part in parts]

@@ -199,10 +199,10 @@ def get_device_name(device: Any = None) -> NoReturn:
     refusal("get_device_name", "dl.device(name).info.hardware")
 
 
-FloatTensor = CudaTensorType("cuda.FloatTensor", "float32")
-DoubleTensor = CudaTensorType("cuda.DoubleTensor", "float64")
-HalfTensor = CudaTensorType("cuda.HalfTensor", "float16")
-LongTensor = CudaTensorType("cuda.LongTensor", "int64")
-IntTensor = CudaTensorType("cuda.IntTensor", "int32")
-ByteTensor = CudaTensorType("cuda.ByteTensor", "uint8")
-BoolTensor = CudaTensorType("cuda.BoolTensor", "bool")
+FloatTensor: Any = CudaTensorType("cuda.FloatTensor", "float32")
+DoubleTensor: Any = CudaTensorType("cuda.DoubleTensor", "float64")
+HalfTensor: Any = CudaTensorType("cuda.HalfTensor", "float16")
+LongTensor: Any = CudaTensorType("cuda.LongTensor", "int64")
+IntTensor: Any = CudaTensorType("cuda.IntTensor", "int32")
+ByteTensor: Any = CudaTensorType("cuda.ByteTensor", "uint8")
+BoolTensor: Any = CudaTensorType("cuda.BoolTensor", "bool")

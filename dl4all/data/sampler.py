@@ -14,6 +14,8 @@ from dl4all.errors import ArgumentError
 from dl4all.ops.core import limits
 from dl4all.ops.random.generator import Generator, default_generator
 
+PIECE = 4096
+"""How many samples are drawn at once, with replacement."""
 Key = tuple[int, int]
 """What an order follows from: a seed and an epoch, or the seed and the counter of a generator."""
 
@@ -124,7 +126,14 @@ class RandomSampler(Sampler):
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.order(drawn_key(self.generator)).tolist())
+        key = drawn_key(self.generator)
+        return self._drawn(key) if self.replacement else iter(self.order(key).tolist())
+
+    def _drawn(self, key: Key) -> Iterator[int]:
+        """The samples of an order with replacement, piece by piece: scripts ask for 10^10 and stop early."""
+        numbers, count = random_numbers(key), len(self.data_source)
+        for first in range(0, self.num_samples, PIECE):
+            yield from numbers.integers(count, size=min(PIECE, self.num_samples - first)).tolist()
 
     def __len__(self) -> int:
         return self.num_samples

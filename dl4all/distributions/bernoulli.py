@@ -33,10 +33,7 @@ class Trial(Distribution):
     def _give(self, probs: Parameter | None, logits: Parameter | None) -> Tensor:
         """Keep whichever is given."""
         (given,) = broadcast_all(given_one(self, probs, logits))
-        if probs is None:
-            self.logits = given
-        else:
-            self.probs = given
+        vars(self)["logits" if probs is None else "probs"] = given
         return given
 
     @lazy_property
@@ -101,7 +98,8 @@ class Bernoulli(Trial):
 
     @property
     def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
+        result: Tensor = self.probs * (1 - self.probs)
+        return result
 
     def sample(self, sample_shape: Any = NO_SHAPE) -> Tensor:
         probs = self.probs.detach()
@@ -155,7 +153,8 @@ class Geometric(Trial):
 
     @property
     def mean(self) -> Tensor:
-        return 1.0 / self.probs - 1.0
+        result: Tensor = 1.0 / self.probs - 1.0
+        return result
 
     @property
     def mode(self) -> Tensor:
@@ -163,7 +162,8 @@ class Geometric(Trial):
 
     @property
     def variance(self) -> Tensor:
-        return (1.0 / self.probs - 1.0) / self.probs
+        result: Tensor = (1.0 / self.probs - 1.0) / self.probs
+        return result
 
     def sample(self, sample_shape: Any = NO_SHAPE) -> Tensor:
         probs = self.probs.detach()

@@ -61,9 +61,9 @@ class Categorical(Distribution):
             raise ArgumentError(f"[{type(self).__name__}] expected probs or logits with at least one axis")
         if probs is not None:
             check_weights(self, probs, validate_args)
-            self.probs = probs / probs.sum(-1, keepdim=True)
+            vars(self)["probs"] = probs / probs.sum(-1, keepdim=True)
         else:
-            self.logits = weights - weights.logsumexp(-1, keepdim=True)
+            vars(self)["logits"] = weights - weights.logsumexp(-1, keepdim=True)
         self._num_events = weights.shape[-1]
         super().__init__(weights.shape[:-1], validate_args=validate_args)
 
@@ -191,7 +191,8 @@ class OneHotCategorical(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
+        result: Tensor = self.probs * (1 - self.probs)
+        return result
 
     def sample(self, sample_shape: Any = NO_SHAPE) -> Tensor:
         return self._one_hot(self._categorical.sample(sample_shape))

@@ -22,6 +22,11 @@ class Constraint:
         check: says of each value whether it is allowed.
         event_dim: how many of the last axes make up one value.
         is_discrete: whether the values are apart from each other.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.distributions.constraints.positive.check(dl.tensor([1.0, -1.0])).tolist()
+        [True, False]
     """
 
     def __init__(
@@ -44,51 +49,101 @@ class Constraint:
 
 
 class Dependent(Constraint):
-    """A set that depends on the parameters of the distribution, which are not known yet."""
+    """A set that depends on the parameters of the distribution, which are not known yet.
+
+    Example:
+        >>> import dl4all as dl
+        >>> constraints = dl.distributions.constraints
+        >>> constraints.is_dependent(constraints.dependent)
+        True
+    """
 
     def check(self, value: Tensor) -> Tensor:
         raise ValueError("[constraints] this support depends on the distribution's parameters; make one")
 
 
 def greater_than(lower_bound: Any) -> Constraint:
-    """Numbers above a bound."""
+    """Numbers above a bound.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.distributions.constraints.greater_than(2.0).check(dl.tensor([2.0, 3.0])).tolist()
+        [False, True]
+    """
     return Constraint(f"GreaterThan(lower_bound={lower_bound})", lambda value: value > lower_bound)
 
 
 def greater_than_eq(lower_bound: Any) -> Constraint:
-    """Numbers from a bound on."""
+    """Numbers from a bound on.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.distributions.constraints.greater_than_eq(2.0).check(dl.tensor([2.0, 3.0])).tolist()
+        [True, True]
+    """
     return Constraint(f"GreaterThanEq(lower_bound={lower_bound})", lambda value: value >= lower_bound)
 
 
 def less_than(upper_bound: Any) -> Constraint:
-    """Numbers below a bound."""
+    """Numbers below a bound.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.distributions.constraints.less_than(3.0).check(dl.tensor([2.0, 3.0])).tolist()
+        [True, False]
+    """
     return Constraint(f"LessThan(upper_bound={upper_bound})", lambda value: value < upper_bound)
 
 
 def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Numbers from one bound to another."""
+    """Numbers from one bound to another.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.distributions.constraints.interval(0.0, 3.0).check(dl.tensor([2.0, 3.0])).tolist()
+        [True, True]
+    """
     name = f"Interval(lower_bound={lower_bound}, upper_bound={upper_bound})"
     return Constraint(name, lambda value: (value >= lower_bound) & (value <= upper_bound))
 
 
 def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Numbers from one bound to below another."""
+    """Numbers from one bound to below another.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.distributions.constraints.half_open_interval(0.0, 3.0).check(dl.tensor([2.0, 3.0])).tolist()
+        [True, False]
+    """
     name = f"HalfOpenInterval(lower_bound={lower_bound}, upper_bound={upper_bound})"
     return Constraint(name, lambda value: (value >= lower_bound) & (value < upper_bound))
 
 
 def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Whole numbers from one bound to another."""
+    """Whole numbers from one bound to another.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.distributions.constraints.integer_interval(0, 3).check(dl.tensor([2.0, 2.5])).tolist()
+        [True, False]
+    """
 
     def check(value: Tensor) -> Tensor:
-        return _is_whole(value) & (value >= lower_bound) & (value <= upper_bound)
+        allowed: Tensor = _is_whole(value) & (value >= lower_bound) & (value <= upper_bound)
+        return allowed
 
     name = f"IntegerInterval(lower_bound={lower_bound}, upper_bound={upper_bound})"
     return Constraint(name, check, is_discrete=True)
 
 
 def multinomial(upper_bound: int) -> Constraint:
-    """Vectors of counts with a given sum."""
+    """Vectors of counts with a given sum.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.distributions.constraints.multinomial(3).check(dl.tensor([[1.0, 2.0], [1.0, 1.0]])).tolist()
+        [True, False]
+    """
 
     def check(value: Tensor) -> Tensor:
         return ((value >= 0) & _is_whole(value)).all(-1) & (value.sum(-1) == upper_bound)
@@ -97,7 +152,15 @@ def multinomial(upper_bound: int) -> Constraint:
 
 
 def independent(base: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
-    """Values all of whose elements, along some more axes, a constraint allows."""
+    """Values all of whose elements, along some more axes, a constraint allows.
+
+    Example:
+        >>> import dl4all as dl
+        >>> positive = dl.distributions.constraints.positive
+        >>> pairs = dl.distributions.constraints.independent(positive, 1)
+        >>> pairs.check(dl.tensor([[1.0, 2.0], [1.0, -1.0]])).tolist()
+        [True, False]
+    """
 
     def check(value: Tensor) -> Tensor:
         allowed = base.check(value)
@@ -112,7 +175,14 @@ def independent(base: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
 
 
 def is_dependent(constraint: Any) -> bool:
-    """Whether a set depends on parameters that are not known yet."""
+    """Whether a set depends on parameters that are not known yet.
+
+    Example:
+        >>> import dl4all as dl
+        >>> constraints = dl.distributions.constraints
+        >>> constraints.is_dependent(constraints.positive)
+        False
+    """
     return isinstance(constraint, Dependent)
 
 

@@ -31,7 +31,8 @@ def _drawn(like: Tensor, draw: Callable[..., NDArray], *parameters: Tensor) -> T
     arrays = [one.on_host().astype(np.float64) for one in parameters]
     seed, offset = default_generator().draw(1)
     numbers = np.random.Generator(np.random.Philox(key=np.uint64(seed), counter=[int(offset), 0, 0, 0]))
-    return to_device_of(like, np.asarray(draw(numbers, *arrays)).astype(like.dtype))
+    drawn: Tensor = to_device_of(like, np.asarray(draw(numbers, *arrays)).astype(like.dtype))
+    return drawn
 
 
 class Binomial(Trial):
@@ -67,7 +68,7 @@ class Binomial(Trial):
     ) -> None:
         given = self._give(probs, logits)
         self.total_count, given = broadcast_all(total_count, given)
-        setattr(self, "probs" if logits is None else "logits", given)
+        vars(self)["probs" if logits is None else "logits"] = given
         super().__init__(given.shape, validate_args=validate_args)
 
     @property
@@ -85,7 +86,8 @@ class Binomial(Trial):
 
     @property
     def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
+        result: Tensor = self.total_count * self.probs * (1 - self.probs)
+        return result
 
     def sample(self, sample_shape: Any = NO_SHAPE) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -189,7 +191,8 @@ class Multinomial(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
+        result: Tensor = self.total_count * self.probs * (1 - self.probs)
+        return result
 
     def sample(self, sample_shape: Any = NO_SHAPE) -> Tensor:
         drawn = self._categorical.sample((self.total_count, *sample_shape))
@@ -294,7 +297,7 @@ class NegativeBinomial(Trial):
     ) -> None:
         given = self._give(probs, logits)
         self.total_count, given = broadcast_all(total_count, given)
-        setattr(self, "probs" if logits is None else "logits", given)
+        vars(self)["probs" if logits is None else "logits"] = given
         super().__init__(given.shape, validate_args=validate_args)
 
     @property

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from dl4all.ops.core.tensor_base import Size, TensorBase
 from dl4all.tensor.creation import tensor
 from dl4all.tensor.tensor import Tensor
 
+R = TypeVar("R")
 Number = float | int
 Parameter = Number | Tensor
 NO_SHAPE = Size(())
@@ -35,6 +35,12 @@ class Distribution:
 
     Raises:
         ArgumentError: a parameter is not allowed.
+
+    Example:
+        >>> import dl4all as dl
+        >>> normal = dl.distributions.Normal(0.0, 1.0)
+        >>> isinstance(normal, dl.distributions.Distribution), normal.mean.item()
+        (True, 0.0)
     """
 
     has_rsample = False
@@ -195,16 +201,16 @@ class Distribution:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-class lazy_property:
+class lazy_property(Generic[R]):
     """A property that is computed when it is first read, and kept."""
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
+    def __init__(self, function: Callable[[Any], R]) -> None:
         self.function = function
-        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+        self.__doc__ = function.__doc__
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: Any, owner: Any = None) -> R:
         if instance is None:
-            return self
+            return self  # type: ignore[return-value]
         value = self.function(instance)
         vars(instance)[self.function.__name__] = value
         return value
@@ -222,8 +228,8 @@ def broadcast_all(*values: Any) -> list[Tensor]:
     like = next((value for value in values if isinstance(value, TensorBase)), None)
     device = None if like is None else like.device
     floats = next((v.dtype for v in values if isinstance(v, TensorBase) and v.dtype.kind == "f"), None)
-    tensors = [
-        (value if value.dtype.kind == "f" else value.to("float32" if floats is None else floats))
+    tensors: list[Any] = [
+        _as_floats(value, floats)
         if isinstance(value, TensorBase)
         else tensor(float(value), dtype=floats, device=device or "auto")
         for value in values
@@ -231,6 +237,10 @@ def broadcast_all(*values: Any) -> list[Tensor]:
     shape = np.broadcast_shapes(*(one.shape for one in tensors))
     # Those of that shape stay as they are: an op in between would let only one backward pass through.
     return [one if one.shape == shape else one.expand(*shape) for one in tensors]
+
+
+def _as_floats(value: Any, dtype: Any) -> Any:
+    return value if value.dtype.kind == "f" else value.to("float32" if dtype is None else dtype)
 
 
 def standard_normal(shape: tuple[int, ...], like: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ ROUNDS = 8
 SERIES_END, TERMS = 1.5, 16
 """The samples from which on the gradient is an integral, and the terms of the series below."""
 
-POINTS, WEIGHTS = np.polynomial.laguerre.laggauss(40)
+POINTS, WEIGHTS = np.polynomial.laguerre.laggauss(40)  # type: ignore[no-untyped-call]
 EXP_WEIGHTS = WEIGHTS * np.exp(POINTS)
 
 

@@ -19,6 +19,12 @@ class Transform:
 
     Args:
         cache_size: is accepted as in PyTorch; nothing is cached.
+
+    Example:
+        >>> import dl4all as dl
+        >>> double = dl.distributions.AffineTransform(0.0, 2.0)
+        >>> double(dl.tensor(3.0)).item(), double.inv(dl.tensor(6.0)).item()
+        (6.0, 3.0)
     """
 
     domain: Constraint = constraints.real
@@ -190,7 +196,8 @@ class TanhTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         # log(1 - tanh(x)^2) without cancellation
-        return 2.0 * (math.log(2.0) - x.abs() - (-2.0 * x.abs()).exp().log1p())
+        result: Tensor = 2.0 * (math.log(2.0) - x.abs() - (-2.0 * x.abs()).exp().log1p())
+        return result
 
 
 class PowerTransform(Transform):
@@ -212,13 +219,16 @@ class PowerTransform(Transform):
         self.exponent = exponent
 
     def _call(self, x: Tensor) -> Tensor:
-        return x**self.exponent
+        result: Tensor = x**self.exponent
+        return result
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return y ** (1 / self.exponent)
+        result: Tensor = y ** (1 / self.exponent)
+        return result
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return (self.exponent * y / x).abs().log()
+        derivative: Tensor = self.exponent * y / x
+        return derivative.abs().log()
 
 
 class AbsTransform(Transform):
@@ -291,6 +301,12 @@ def composed(transforms: Transform | Sequence[Transform]) -> list[Transform]:
 
     Raises:
         ArgumentError: one is no transform.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.distributions import transforms
+        >>> len(transforms.composed([transforms.ExpTransform(), transforms.AffineTransform(0.0, 2.0)]))
+        2
     """
     parts = [transforms] if isinstance(transforms, Transform) else list(transforms)
     if not all(isinstance(part, Transform) for part in parts):

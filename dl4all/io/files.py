@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -48,6 +49,8 @@ def replaced(target: Path) -> Iterator[Path]:
     Raises:
         OSError: the file cannot be written.
     """
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "the folder of this file does not exist", str(target))
     # In the target's folder, because a rename is atomic only within one file system.
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:

@@ -6,7 +6,6 @@ import errno
 import io
 import logging
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -283,9 +282,10 @@ class _Rebuild:
             items.extend(self.value(item) for item in found)
             return items
         if isinstance(found, dict):
-            table: dict[Any, Any] = OrderedDict() if isinstance(found, OrderedDict) else {}
+            table: dict[Any, Any] = type(found)()  # a dict, OrderedDict or Counter
             self._made[id(found)] = table
-            table.update((key, self.value(item)) for key, item in found.items())
+            for key, item in found.items():  # a Counter's update would add
+                table[key] = self.value(item)
             return table
         if isinstance(found, tuple):
             return tuple([self.value(item) for item in found])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import BinaryIO
@@ -175,6 +175,13 @@ def _ordered(pairs: Iterable[tuple[object, object]] = ()) -> OrderedDict[object,
     return OrderedDict(mapping(pairs))
 
 
+def _counter(counts: object = None) -> Counter[object]:
+    pairs = {} if counts is None else counts
+    if not isinstance(pairs, dict) or not all(isinstance(count, int) for count in pairs.values()):
+        raise Malformed("is damaged: a counter without counts")
+    return Counter(pairs)
+
+
 def _set(items: Iterable[object] = ()) -> set[object]:
     found = list(items)
     for item in found:
@@ -205,6 +212,7 @@ def _complex(real: object, imag: object) -> complex:
 
 _GLOBALS: dict[str, object] = {
     "collections.OrderedDict": Constructor(_ordered),
+    "collections.Counter": Constructor(_counter),
     "_codecs.encode": Constructor(_bytes),
     "__builtin__.bytes": Constructor(_no_bytes),
     "__builtin__.set": Constructor(_set),

@@ -10,7 +10,7 @@ import json
 import struct
 import sys
 import zipfile
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from pickle import encode_long
 from typing import Any, BinaryIO
@@ -27,6 +27,8 @@ from dl4all.tensor.tensor import Tensor
 __all__ = ["STORAGES", "Pickled", "write_torch"]
 
 ALIGNMENT = 64  # of storages in the archive, as torch.save has it: they can then be mapped
+
+LARGE = 1 << 31  # bytes of an entry that need the longer header
 
 STORAGES = {
     "float64": "DoubleStorage",
@@ -64,7 +66,7 @@ def _write(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> 
     """Write an entry whose content begins at a multiple of 64 bytes."""
     info = zipfile.ZipInfo(f"archive/{name}", (1980, 1, 1, 0, 0, 0))  # the same bytes at any time
     info.file_size = len(content)
-    large = len(content) >= 1 << 31
+    large = len(content) >= LARGE
     start = archive.fp.tell() if archive.fp is not None else 0
     header = 30 + len(info.filename) + 4 + (20 if large else 0)
     padding = -(start + header) % ALIGNMENT
@@ -216,6 +218,11 @@ class Pickled:
         self._out += b"u"
         self._remember(value)
 
+    def _counter(self, value: Counter[Any], place: str) -> None:
+        self._global("collections Counter")  # of a MultiStepLR's milestones
+        self._dict(dict(value), place)
+        self._out += b"\x85R"
+
     def _entries(self, value: dict[Any, Any], place: str) -> Iterable[tuple[Any, str]]:
         for key, item in value.items():
             if type(key) not in (str, int, float, bool, type(None)):
@@ -281,6 +288,7 @@ WRITERS: dict[type, Callable[[Pickled, Any, str], None]] = {
     dict: Pickled._dict,
     OrderedDict: Pickled._dict,
     State: Pickled._dict,
+    Counter: Pickled._counter,
 }
 """By exact type: a subclass has a name that a file would have to import."""
 

@@ -37,6 +37,9 @@ from dl4all.nn.activation import Tanh as Tanh
 from dl4all.nn.activation import Tanhshrink as Tanhshrink
 from dl4all.nn.activation import Threshold as Threshold
 from dl4all.nn.attention import MultiheadAttention as MultiheadAttention
+from dl4all.nn.class_loss import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
+from dl4all.nn.class_loss import LinearCrossEntropyLoss as LinearCrossEntropyLoss
+from dl4all.nn.class_loss import LinearCrossEntropyOptions as LinearCrossEntropyOptions
 from dl4all.nn.container import ModuleDict as ModuleDict
 from dl4all.nn.container import ModuleList as ModuleList
 from dl4all.nn.container import ParameterDict as ParameterDict
@@ -58,6 +61,8 @@ from dl4all.nn.embedding import Embedding as Embedding
 from dl4all.nn.embedding import EmbeddingBag as EmbeddingBag
 from dl4all.nn.flatten import Flatten as Flatten
 from dl4all.nn.flatten import Unflatten as Unflatten
+from dl4all.nn.fractional_pool import FractionalMaxPool2d as FractionalMaxPool2d
+from dl4all.nn.fractional_pool import FractionalMaxPool3d as FractionalMaxPool3d
 from dl4all.nn.lazy import LazyBatchNorm1d as LazyBatchNorm1d
 from dl4all.nn.lazy import LazyBatchNorm2d as LazyBatchNorm2d
 from dl4all.nn.lazy import LazyBatchNorm3d as LazyBatchNorm3d

@@ -235,6 +235,11 @@ class SyncBatchNorm(BatchNorm):
 
     Raises:
         ArgumentError: there is a process group; several devices normalize together by ``dl.parallel``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.SyncBatchNorm(3)(dl.rand(4, 3, 5)).shape
+        (4, 3, 5)
     """
 
     ranks = (2, 3, 4, 5)

@@ -60,6 +60,11 @@ def data_parallel(
 
     Raises:
         ArgumentError: several devices are named.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.parallel.data_parallel(dl.nn.Linear(3, 2), dl.ones(4, 3, device="cpu")).shape
+        (4, 2)
     """
     _check_devices("data_parallel", device_ids)
     return module(*(inputs if isinstance(inputs, tuple) else (inputs,)), **(module_kwargs or {}))
@@ -70,6 +75,14 @@ class DistributedDataParallel(Module):
 
     Raises:
         DeviceError: always.
+
+    Example:
+        >>> import dl4all as dl
+        >>> try:
+        ...     dl.nn.parallel.DistributedDataParallel(dl.nn.Linear(2, 3))
+        ... except dl.Dl4allError as error:
+        ...     print("dl.parallel" in str(error))
+        True
     """
 
     def __init__(self, module: Module, *args: Any, **kwargs: Any) -> None:

@@ -113,7 +113,13 @@ class UninitializedBuffer(Tensor):
 
 
 def is_lazy(value: object) -> bool:
-    """Whether it is a parameter or a buffer whose shape is not known yet."""
+    """Whether it is a parameter or a buffer whose shape is not known yet.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.parameter.is_lazy(dl.nn.LazyLinear(3).weight)
+        True
+    """
     return isinstance(value, (UninitializedParameter, UninitializedBuffer))
 
 

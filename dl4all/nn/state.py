@@ -139,6 +139,9 @@ def load(root: Any, weights: Weights, strict: bool, assign: bool) -> Incompatibl
     if strict and incompatible.unexpected_keys:
         problems.append(f"unexpected keys: {', '.join(map(str, incompatible.unexpected_keys))}")
     problems += messages
+    inside = [key for key in incompatible.unexpected_keys if _holds(weights[key], own)]
+    if problems and inside:
+        problems.append(f"{inside[0]!r} holds a state dict of such names: load that entry")
     if problems:
         raise WeightsError(f"[{name}] the weights do not fit: " + "; ".join(problems))
     for key, value in found.items():
@@ -157,6 +160,11 @@ def load(root: Any, weights: Weights, strict: bool, assign: bool) -> Incompatibl
                     "[register_load_state_dict_post_hook] a hook changes the lists in place and returns None"
                 )
     return incompatible
+
+
+def _holds(value: Any, own: Mapping[str, Any]) -> bool:
+    """Whether a value is a state dict itself, as in a checkpoint of several."""
+    return isinstance(value, Mapping) and not own.keys().isdisjoint(value)
 
 
 def _changed_by_hooks(modules: Any, weights: Weights, strict: bool) -> tuple[Weights, list[str]]:

@@ -77,15 +77,15 @@ class TensorType:
         return isinstance(instance, Tensor) and instance.dtype == self.dtype
 
 
-FloatTensor = TensorType("FloatTensor", "float32")
-DoubleTensor = TensorType("DoubleTensor", "float64")
-HalfTensor = TensorType("HalfTensor", "float16")
-LongTensor = TensorType("LongTensor", "int64")
-IntTensor = TensorType("IntTensor", "int32")
-ShortTensor = TensorType("ShortTensor", "int16")
-CharTensor = TensorType("CharTensor", "int8")
-ByteTensor = TensorType("ByteTensor", "uint8")
-BoolTensor = TensorType("BoolTensor", "bool")
+FloatTensor: Any = TensorType("FloatTensor", "float32")
+DoubleTensor: Any = TensorType("DoubleTensor", "float64")
+HalfTensor: Any = TensorType("HalfTensor", "float16")
+LongTensor: Any = TensorType("LongTensor", "int64")
+IntTensor: Any = TensorType("IntTensor", "int32")
+ShortTensor: Any = TensorType("ShortTensor", "int16")
+CharTensor: Any = TensorType("CharTensor", "int8")
+ByteTensor: Any = TensorType("ByteTensor", "uint8")
+BoolTensor: Any = TensorType("BoolTensor", "bool")
 
 
 class CudaTensorType(TensorType):

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+def batch_count(train: Any) -> int | None:
+    """How many batches an epoch has; None where only its end will tell.
+
+    >>> batch_count([1, 2]), batch_count(iter([1, 2]))
+    (2, None)
+    """
+    try:
+        return len(train)
+    except TypeError:
+        return None
 
 
 class Bar:
@@ -14,7 +26,7 @@ class Bar:
 
     def __init__(self, progress: Progress | None, train: Any, epochs: int, done: int) -> None:
         self._progress, self._epochs = progress, epochs
-        self._batches = len(train) if isinstance(train, Sized) else None
+        self._batches = batch_count(train)
         if progress is not None:
             total = None if self._batches is None else self._batches * epochs
             completed = 0 if self._batches is None else self._batches * done

@@ -30,7 +30,7 @@ from dl4all.tensor.tensor import Tensor
 from dl4all.training.compiled_step import Step, compiled_gradients, compiled_update
 from dl4all.training.history import History, Row
 from dl4all.training.metrics import METRICS, Metric
-from dl4all.training.progress import Bar, bar
+from dl4all.training.progress import Bar, bar, batch_count
 from dl4all.training.recovery import Recovery, state_of
 from dl4all.training.resume import facts_of, resume
 from dl4all.training.totals import Totals
@@ -458,7 +458,8 @@ class Trainer:
                 "[Trainer] checkpoint_every needs data that can go on in the middle of an epoch, such as a "
                 f"DataLoader, not {type(train).__name__}"
             )
-        if totals.batches < len(train):  # after the last batch the epoch's own checkpoint follows
+        count = batch_count(train)
+        if count is None or totals.batches < count:  # after the last batch the epoch's own checkpoint follows
             self._save(train, totals)
 
     def _save(self, train: Any, totals: Totals) -> None:

@@ -64,7 +64,7 @@ def same_kind(found: Any, image: Any) -> bool:
         (T.RandomRotation((180, 180)), lambda x: x[:, ::-1, ::-1]),
         (T.Lambda(lambda image: image), lambda x: x),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_pixels_go_where_they_should(transform: Any, expected: Any) -> None:
     array = pixels()

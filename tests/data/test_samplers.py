@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections import Counter, namedtuple
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,10 @@ def test_random_samplers() -> None:
         max(Counter(RandomSampler(range(3), num_samples=8)).values()) == 3
     )  # each comes before any comes again
     assert max(Counter(RandomSampler(range(5), replacement=True, num_samples=500)).values()) < 200
+    sampler = RandomSampler(range(7), replacement=True, num_samples=5000, generator=dl.Generator(3))
+    assert list(sampler) == sampler.order((3, 0)).tolist()  # drawn piece by piece, and at once
+    endless = iter(RandomSampler(range(7), replacement=True, num_samples=10**10))
+    assert {next(endless) for _ in range(100)} == set(range(7))
 
 
 def test_weights_are_met() -> None:
@@ -271,6 +276,27 @@ def test_what_streams_do_besides(workers: int) -> None:
 
     with pytest.raises(DataError, match="StopIteration"):
         list(DataLoader(Stream(3), 2, collate_fn=stop, **options))
+
+
+def test_a_trainer_takes_a_stream(tmp_path: Path) -> None:
+    class Points(IterableDataset):
+        def __iter__(self) -> Iterator[Any]:
+            return iter([(np.full(2, i, np.float32), i % 3) for i in range(7)])
+
+    model = dl.nn.Linear(2, 3)
+    optimizer = dl.optim.SGD(model.parameters(), 0.01)
+    trainer = dl.Trainer(
+        model,
+        dl.nn.CrossEntropyLoss(),
+        optimizer,
+        device="cpu",
+        folder=tmp_path,
+        checkpoint_every=2,
+        progress=True,
+    )
+    history = trainer.fit(DataLoader(Points(), 2, device="cpu"), epochs=2)
+    assert len(history["loss"]) == 2
+    assert trainer.step == 8
 
 
 # Data sets made of others, and batches

@@ -54,10 +54,10 @@ def test_changes_of_the_copy_are_not_the_models() -> None:
     made.register_buffer("more", dl.ones(1, device="cpu"))
     made.register_forward_pre_hook(lambda module, inputs: None)
     assert net.training
-    assert "more" not in net._buffer_names
-    assert (len(net._pre_hooks), len(made._hooks)) == (0, 1)
+    assert "more" not in net._kinds
+    assert (len(net._forward_pre_hooks), len(made._forward_hooks)) == (0, 1)
     hook()
-    assert len(made._hooks) == 1
+    assert len(made._forward_hooks) == 1
 
 
 class Tied(dl.nn.Module):

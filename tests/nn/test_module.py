@@ -102,7 +102,9 @@ def test_assigning_none_and_deleting() -> None:
     del net.layers
     assert list(net.state_dict()) == ["first.weight", "inner.w"]
     x = dl.ones(1, 3, device="cpu")
-    np.testing.assert_allclose(net.first(x).numpy(), net.first.weight.detach().numpy().sum(1)[None], rtol=1e-6)
+    np.testing.assert_allclose(
+        net.first(x).numpy(), net.first.weight.detach().numpy().sum(1)[None], rtol=1e-6
+    )
     del net.inner.early
     net.inner.early = dl.zeros(2, device="cpu")  # no buffer any more
     assert list(net.state_dict()) == ["first.weight", "inner.w"]

@@ -34,9 +34,8 @@ def model() -> dl.nn.Sequential:
     )
 
 
-@pytest.mark.parametrize("segments", [1, 2, 5])
-@pytest.mark.parametrize("use_reentrant", [True, False])
-def test_checkpoints_change_no_gradient(device: str, segments: int, use_reentrant: bool) -> None:
+@pytest.mark.parametrize(("segments", "use_reentrant"), [(1, True), (2, False), (5, None)])
+def test_checkpoints_change_no_gradient(device: str, segments: int, use_reentrant: bool | None) -> None:
     x = np.random.default_rng(3).standard_normal((11, 3)).astype(np.float32)
     results = []
     for way in ("plain", "checkpoint", "sequential"):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+
 import dl4all
 
 project = "dl4all"
@@ -16,7 +20,7 @@ default_role = "code"
 maximum_signature_line_length = 90
 python_display_short_literal_types = True
 toc_object_entries_show_parents = "hide"
-nitpicky = False
+python_use_unqualified_type_names = True
 
 myst_heading_anchors = 4  # links to headings, as on code hosts
 myst_enable_extensions = ["fieldlist"]
@@ -33,3 +37,14 @@ html_theme_options = {
 }
 copybutton_prompt_text = r">>> |\.\.\. "
 copybutton_prompt_is_regexp = True
+
+
+def resolve_exactly(app: Sphinx, doctree: nodes.document) -> None:
+    """Link types in signatures to what they name in full, not to whatever ends in the same word."""
+    for reference in doctree.findall(addnodes.pending_xref):
+        if reference.get("refdomain") == "py":
+            reference.attributes.pop("refspecific", None)
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("doctree-read", resolve_exactly)

@@ -116,6 +116,6 @@ def has_example(name: Name) -> bool:
     if ">>>" in text or is_of_python(name):
         return True
     about = ABOUT.match(text)
-    spaces = [sys.modules["dl4all"], sys.modules["dl4all.nn.functional"]]
+    spaces = [sys.modules[space] for space in ("dl4all", "dl4all.nn.functional", "dl4all.ops")]
     functions = [getattr(space, about[1].rpartition(".")[2], None) for space in spaces] if about else []
     return any(">>>" in (inspect.getdoc(function) or "") for function in functions if function is not None)

@@ -7,6 +7,8 @@ import inspect
 import re
 import sys
 import textwrap
+from collections.abc import Mapping
+from types import UnionType
 from typing import Any
 
 from sphinx.ext.napoleon import Config
@@ -15,12 +17,13 @@ from sphinx.ext.napoleon.docstring import GoogleDocstring
 from dl4all.ops.core.op import Op
 from dl4all.ops.elementwise.declare import Elementwise
 from tools.docs_site.documentation import documentation
-from tools.docs_site.names import Name, Page
+from tools.docs_site.names import Name, Page, pages
 
 NAPOLEON = Config(napoleon_use_rtype=False, napoleon_use_ivar=True, napoleon_use_param=False)
 DRAWN = re.compile(r"[├└│]")
 CODE = re.compile(r"(``.+?``|`[^`]+`)", re.S)
 MARKUP = re.compile(r"(?<![\w*])\*(?=\w)|(?<=[a-z0-9])_(?![\w`])")
+LONGEST_UNION = 40
 SHORTER = (("'Array", "'Tensor"), ("TensorBase", "Tensor"), ("dl4all.tensor.tensor.", ""), ("typing.", ""))
 
 
@@ -30,12 +33,40 @@ def signature(thing: Any, *, method: bool = False) -> str:
         found = inspect.signature(thing)
     except (TypeError, ValueError):
         return "()"
-    parameters = list(found.parameters.values())[method:]
-    text = str(found.replace(parameters=[plain_default(p) for p in parameters]))
+    spaces = vars(sys.modules.get(getattr(thing, "__module__", ""), object))
+    parameters = [
+        plain_default(p).replace(annotation=spelled_out(p.annotation, spaces))
+        for p in list(found.parameters.values())[method:]
+    ]
+    text = str(found.replace(parameters=parameters))
     for long, short in SHORTER:
         text = text.replace(long, short)
     text = re.sub(r"'((?:[^'\\]|\\.)*)'(?=[,)=\s]|$)", unquoted, text)
     return text.removesuffix(" -> None") if inspect.isclass(thing) else text
+
+
+def spelled_out(annotation: Any, names: Mapping[str, Any]) -> Any:
+    """An annotation with public names of classes, and with what the short names of short unions stand for."""
+
+    def meant(match: re.Match[str]) -> str:
+        value = names.get(match[0])
+        if isinstance(value, UnionType):
+            text = re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(value))
+            return text if len(text) < LONGEST_UNION else match[0]
+        return public_classes().get(id(value), match[0])
+
+    return re.sub(r"\b[A-Z]\w+", meant, annotation) if isinstance(annotation, str) else annotation
+
+
+@functools.cache
+def public_classes() -> dict[int, str]:
+    """The full name of each class that has an entry."""
+    found: dict[int, str] = {}
+    for page in pages():
+        for name in page.names:
+            if inspect.isclass(name.thing):
+                found.setdefault(id(name.thing), name.full)
+    return found
 
 
 def plain_default(parameter: inspect.Parameter) -> inspect.Parameter:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 ROOTS = ("dl4all",)
 """What is public is what can be reached from here through public names of modules."""
@@ -84,6 +84,9 @@ FAMILIES = (
 )
 """Where a name is defined, and the page's title; the longest beginning counts."""
 
+FIRST = ("Tensor", "nn", "optim", "data", "training", "io", "models", "autograd", "func", "errors", "memory")
+"""Parts of dl4all that most readers look for, in this order; the others follow by name."""
+
 OTHERS = "Others"
 SMALL_MODULE, SMALL_FAMILY = 45, 3
 """A module with fewer names has one page; a family with fewer of them is among the others."""
@@ -125,7 +128,9 @@ def members(module: ModuleType) -> list[str]:
         listed = [
             name
             for name, value in vars(module).items()
-            if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+            if not name.startswith("_")
+            and getattr(value, "__module__", "") == module.__name__
+            and not isinstance(value, TypeVar)
         ]
     return sorted(set(listed))
 
@@ -189,10 +194,17 @@ def slug(text: str) -> str:
 
 def pages() -> list[Page]:
     """All pages of the reference; each public name is on one of them."""
-    found = []
-    for module in spaces():
-        found += split(module.__name__, list(names_of(module)))
-    return found + split("dl4all.Tensor", list(tensor_names()))
+    names = {module.__name__: list(names_of(module)) for module in spaces()}
+    names["dl4all.Tensor"] = list(tensor_names())
+    return [page for space in sorted(names, key=place) for page in split(space, names[space])]
+
+
+def place(space: str) -> tuple[int, str]:
+    """Where a module stands among the others."""
+    part = space.split(".")[1:2]
+    if not part:
+        return -1, space
+    return (FIRST.index(part[0]) if part[0] in FIRST else len(FIRST)), space
 
 
 def split(space: str, names: list[Name]) -> list[Page]:

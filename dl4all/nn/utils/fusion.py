@@ -44,10 +44,10 @@ def fuse_conv_bn_eval(conv: Conv2d, bn: BatchNorm2d) -> Conv2d:
         raise ShapeError(
             f"[fuse_conv_bn_eval] {conv.weight.shape[0]} output channels, {bn.weight.shape[0]} features"
         )
-    weight = conv.weight.numpy().astype(np.float64)
-    scale = bn.weight.numpy() / np.sqrt(bn.running_var.numpy().astype(np.float64) + bn.eps)
-    old_bias = 0.0 if conv.bias is None else conv.bias.numpy().astype(np.float64)
-    bias = (old_bias - bn.running_mean.numpy()) * scale + bn.bias.numpy()
+    weight = conv.weight.detach().numpy().astype(np.float64)
+    scale = bn.weight.detach().numpy() / np.sqrt(bn.running_var.numpy().astype(np.float64) + bn.eps)
+    old_bias = 0.0 if conv.bias is None else conv.bias.detach().numpy().astype(np.float64)
+    bias = (old_bias - bn.running_mean.numpy()) * scale + bn.bias.detach().numpy()
 
     fused = copy.deepcopy(conv)
     dtype, device = conv.weight.dtype, conv.weight.device
@@ -65,6 +65,13 @@ def fuse_linear_bn_eval(linear: Linear, bn: BatchNorm) -> Linear:
 
     Raises:
         ShapeError: the numbers of features differ.
+
+    Example:
+        >>> import dl4all as dl
+        >>> linear, norm = dl.nn.Linear(3, 4).eval(), dl.nn.BatchNorm1d(4).eval()
+        >>> x = dl.rand(5, 3)
+        >>> dl.allclose(dl.nn.utils.fuse_linear_bn_eval(linear, norm)(x), norm(linear(x)), atol=1e-5)
+        True
     """
     if bn.num_features not in (linear.out_features, 1):
         raise ShapeError(f"[fuse_linear_bn_eval] {linear.out_features} outputs, {bn.num_features} features")
@@ -84,7 +91,18 @@ def fuse_linear_bn_weights(
     bn_w: Tensor,
     bn_b: Tensor,
 ) -> tuple[Parameter, Parameter]:
-    """The weight and the bias of a linear layer with a batch normalization folded into them."""
+    """The weight and the bias of a linear layer with a batch normalization folded into them.
+
+    Example:
+        >>> import dl4all as dl
+        >>> linear, norm = dl.nn.Linear(3, 4), dl.nn.BatchNorm1d(4)
+        >>> statistics = norm.running_mean, norm.running_var, norm.eps
+        >>> weight, bias = dl.nn.utils.fuse_linear_bn_weights(
+        ...     linear.weight, linear.bias, *statistics, norm.weight, norm.bias
+        ... )
+        >>> weight.shape, bias.shape
+        ((4, 3), (4,))
+    """
     return _folded(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 0)
 
 
@@ -105,6 +123,16 @@ def fuse_conv_bn_weights(
         bn_rm, bn_rv, bn_eps, bn_w, bn_b: of the normalization: running mean and variance, what is added to
             the variance, weight and bias.
         transpose: whether the convolution is a transposed one.
+
+    Example:
+        >>> import dl4all as dl
+        >>> conv, norm = dl.nn.Conv2d(3, 4, 3), dl.nn.BatchNorm2d(4).eval()
+        >>> statistics = norm.running_mean, norm.running_var, norm.eps
+        >>> weight, bias = dl.nn.utils.fuse_conv_bn_weights(
+        ...     conv.weight, conv.bias, *statistics, norm.weight, norm.bias
+        ... )
+        >>> weight.shape, bias.shape
+        ((4, 3, 3, 3), (4,))
     """
     return _folded(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 1 if transpose else 0)
 

@@ -93,7 +93,17 @@ def get_total_norm(
 def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
-    """Scale all gradients in place as :func:`clip_grad_norm_` does, by a norm that is known."""
+    """Scale all gradients in place as :func:`clip_grad_norm_` does, by a norm that is known.
+
+    Example:
+        >>> import dl4all as dl
+        >>> w = dl.nn.Parameter(dl.tensor([3.0, 4.0]))
+        >>> (w * w).sum().backward()
+        >>> norm = dl.nn.utils.get_total_norm([w.grad])
+        >>> dl.nn.utils.clip_grads_with_norm_([w], 1.0, norm)
+        >>> round(norm.item()), [round(g, 2) for g in w.grad.tolist()]
+        (10, [0.6, 0.8])
+    """
     _scale(_gradients(parameters), max_norm, total_norm)
 
 

@@ -20,7 +20,13 @@ from dl4all.tensor.tensor import Tensor
 
 
 def norm_except_dim(v: Tensor, dim: int | None) -> Tensor:
-    """The 2-norms along all axes but one, which stay with size 1; of all elements for None and -1."""
+    """The 2-norms along all axes but one, which stay with size 1; of all elements for None and -1.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.utils.parametrizations.norm_except_dim(dl.tensor([[3.0, 4.0]]), 0).tolist()
+        [[5.0]]
+    """
     if dim is None or dim == -1:
         total: Tensor = ops.sqrt(ops.sum(v * v))
         return total
@@ -75,7 +81,13 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
 
 def rows_of(weight: Tensor, dim: int) -> Tensor:
-    """A weight as a matrix with a row for each index along an axis."""
+    """A weight as a matrix with a row for each index along an axis.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.utils.parametrizations.rows_of(dl.ones(2, 3, 4), 1).shape
+        (3, 8)
+    """
     if dim:
         weight = weight.permute(dim, *(axis for axis in range(weight.ndim) if axis != dim))
     return weight.flatten(1)
@@ -153,7 +165,13 @@ def spectral_norm(
 
 
 def outputs_of(module: Module) -> int:
-    """The axis of outputs in a module's weight."""
+    """The axis of outputs in a module's weight.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.utils.parametrizations.outputs_of(dl.nn.ConvTranspose2d(2, 3, 1))
+        1
+    """
     return 1 if isinstance(module, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)) else 0
 
 
@@ -244,7 +262,13 @@ def _householder(a: Tensor) -> Tensor:
 
 
 def matrix_exp(a: Tensor) -> Tensor:
-    """The exponential of square matrices, by a Taylor series of a part of them, and squares."""
+    """The exponential of square matrices, by a Taylor series of a part of them, and squares.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.utils.parametrizations.matrix_exp(dl.zeros(2, 2)).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+    """
     largest = float(ops.amax(ops.sum(ops.abs(a.detach()), -2)).item()) if a.numel() else 0.0
     squares = max(0, int(np.ceil(np.log2(largest))) + 1) if largest > 0 else 0
     part = a * 0.5**squares

@@ -49,6 +49,12 @@ class ParametrizationList(ModuleList):
         modules: the functions.
         original: the parameter or buffer that they replace.
         unsafe: whether dtype and shape may change.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.utils.parametrizations.weight_norm(dl.nn.Linear(2, 3))
+        >>> isinstance(layer.parametrizations.weight, dl.nn.utils.parametrize.ParametrizationList)
+        True
     """
 
     def __init__(self, modules: list[Module], original: Tensor, unsafe: bool = False) -> None:
@@ -182,7 +188,15 @@ def register_parametrization(
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether a module, or a tensor of it, is computed by a parametrization."""
+    """Whether a module, or a tensor of it, is computed by a parametrization.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.utils.parametrizations.weight_norm(dl.nn.Linear(2, 3))
+        >>> parametrize = dl.nn.utils.parametrize
+        >>> parametrize.is_parametrized(layer, "weight"), parametrize.is_parametrized(layer, "bias")
+        (True, False)
+    """
     functions = vars(module).get("parametrizations")
     if not isinstance(functions, ModuleDict):
         return False
@@ -202,6 +216,13 @@ def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: b
 
     Raises:
         ArgumentError: the tensor is not parametrized, or has several originals and is to have their value.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.utils.parametrizations.weight_norm(dl.nn.Linear(2, 3))
+        >>> layer = dl.nn.utils.parametrize.remove_parametrizations(layer, "weight")
+        >>> sorted(name for name, _ in layer.named_parameters())
+        ['bias', 'weight']
     """
     if not is_parametrized(module, tensor_name):
         raise ArgumentError(
@@ -235,7 +256,14 @@ def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: b
 
 
 def type_before_parametrizations(module: Module) -> type:
-    """The class of a module, or that which it had before it was parametrized."""
+    """The class of a module, or that which it had before it was parametrized.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.utils.parametrizations.weight_norm(dl.nn.Linear(2, 3))
+        >>> dl.nn.utils.parametrize.type_before_parametrizations(layer) is dl.nn.Linear
+        True
+    """
     return vars(type(module)).get("unparametrized", type(module)) if is_parametrized(module) else type(module)
 
 

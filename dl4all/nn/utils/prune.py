@@ -21,7 +21,15 @@ from dl4all.tensor.tensor import Tensor
 
 
 class Pruning:
-    """Computes a pruned weight before each call of its module."""
+    """Computes a pruned weight before each call of its module.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.utils.prune.random_unstructured(dl.nn.Linear(2, 3), "weight", 2)
+        >>> (hook,) = layer._forward_pre_hooks.values()
+        >>> isinstance(hook.function, dl.nn.utils.prune.Pruning)
+        True
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -59,7 +67,14 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
 
 
 def identity(module: Module, name: str) -> Module:
-    """Prune nothing: only the names change; returns the module."""
+    """Prune nothing: only the names change; returns the module.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.utils.prune.identity(dl.nn.Linear(2, 3), "weight")
+        >>> dl.nn.utils.prune.is_pruned(layer), (layer.weight_mask == 1).all().item()
+        (True, True)
+    """
     return _pruned(module, name, np.ones(_values(module, name).shape, bool))
 
 
@@ -75,6 +90,12 @@ def random_unstructured(module: Module, name: str, amount: int | float) -> Modul
 
     Raises:
         ArgumentError: the amount is out of range.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.utils.prune.random_unstructured(dl.nn.Linear(2, 3), "weight", amount=2)
+        >>> (layer.weight == 0).sum().item()
+        2
     """
     return _by_scores(module, name, amount, rand(_values(module, name).shape, device="cpu").numpy())
 
@@ -107,7 +128,14 @@ def l1_unstructured(
 
 
 def random_structured(module: Module, name: str, amount: int | float, dim: int) -> Module:
-    """Prune all elements at random indices along an axis; arguments as for :func:`ln_structured`."""
+    """Prune all elements at random indices along an axis; arguments as for :func:`ln_structured`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.utils.prune.random_structured(dl.nn.Linear(2, 4), "weight", amount=1, dim=0)
+        >>> (layer.weight == 0).all(1).sum().item()
+        1
+    """
     count = _values(module, name).shape[dim]
     return _by_slices(module, name, amount, dim, rand(count, device="cpu").numpy())
 
@@ -134,6 +162,12 @@ def ln_structured(
 
     Raises:
         ArgumentError: the amount is out of range.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.utils.prune.ln_structured(dl.nn.Linear(2, 4), "weight", amount=2, n=2, dim=0)
+        >>> (layer.weight == 0).all(1).sum().item()
+        2
     """
     scores = _values(module, name) if importance_scores is None else importance_scores.detach().numpy()
     rows = np.moveaxis(scores, dim, 0).reshape(scores.shape[dim], -1)
@@ -157,6 +191,15 @@ def global_unstructured(
 
     Raises:
         ArgumentError: the amount is out of range, or there is no such method.
+
+    Example:
+        >>> import dl4all as dl
+        >>> small, large = dl.nn.Linear(2, 3), dl.nn.Linear(4, 3)
+        >>> prune = dl.nn.utils.prune
+        >>> weights = [(small, "weight"), (large, "weight")]
+        >>> prune.global_unstructured(weights, prune.L1Unstructured, amount=0.5)
+        >>> ((small.weight == 0).sum() + (large.weight == 0).sum()).item()
+        9
     """
     chosen = list(parameters)
     given = importance_scores or {}
@@ -176,19 +219,43 @@ def global_unstructured(
 
 
 class L1Unstructured:
-    """Names the method of :func:`l1_unstructured` for :func:`global_unstructured`."""
+    """Names the method of :func:`l1_unstructured` for :func:`global_unstructured`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.Linear(2, 3)
+        >>> prune = dl.nn.utils.prune
+        >>> prune.global_unstructured([(layer, "weight")], prune.L1Unstructured, amount=0.5)
+        >>> (layer.weight == 0).sum().item()
+        3
+    """
 
     apply = staticmethod(l1_unstructured)
 
 
 class RandomUnstructured:
-    """Names the method of :func:`random_unstructured` for :func:`global_unstructured`."""
+    """Names the method of :func:`random_unstructured` for :func:`global_unstructured`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.Linear(2, 3)
+        >>> prune = dl.nn.utils.prune
+        >>> prune.global_unstructured([(layer, "weight")], prune.RandomUnstructured, amount=2)
+        >>> (layer.weight == 0).sum().item()
+        2
+    """
 
     apply = staticmethod(random_unstructured)
 
 
 def is_pruned(module: Module) -> bool:
-    """Whether a module, or one below it, has a pruned parameter."""
+    """Whether a module, or one below it, has a pruned parameter.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.utils.prune.is_pruned(dl.nn.Linear(2, 3))
+        False
+    """
     return any(
         isinstance(hook.function, Pruning)
         for part in module.modules()
@@ -201,6 +268,13 @@ def remove(module: Module, name: str) -> Module:
 
     Raises:
         ArgumentError: it is not pruned.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.utils.prune.random_unstructured(dl.nn.Linear(2, 3), "weight", amount=2)
+        >>> layer = dl.nn.utils.prune.remove(layer, "weight")
+        >>> sorted(name for name, _ in layer.named_parameters()), (layer.weight == 0).sum().item()
+        (['bias', 'weight'], 2)
     """
     pruning = _pruning_of(module, name)
     if pruning is None or pruning.handle is None:

@@ -92,6 +92,12 @@ def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
 
     Raises:
         ArgumentError: it has no norm.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.utils.spectral_norm(dl.nn.Linear(2, 3))
+        >>> [name for name, _ in dl.nn.utils.remove_spectral_norm(layer).named_parameters()]
+        ['bias', 'weight']
     """
     norm = _norm_of(module, name)
     if norm is None or norm.handle is None:

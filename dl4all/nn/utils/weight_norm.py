@@ -69,6 +69,12 @@ def remove_weight_norm(module: Module, name: str = "weight") -> Module:
 
     Raises:
         ArgumentError: it has not been split.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.utils.weight_norm(dl.nn.Linear(2, 3))
+        >>> [name for name, _ in dl.nn.utils.remove_weight_norm(layer).named_parameters()]
+        ['bias', 'weight']
     """
     norm = _norm_of(module, name)
     if norm is None or norm.handle is None:

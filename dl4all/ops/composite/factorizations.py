@@ -99,31 +99,31 @@ def _T(A: Array) -> Array:
 
 
 @export("dl", "Tensor")
-@reads("A")
-def inverse(A: Array) -> Array:
+@reads("input")
+def inverse(input: Array) -> Array:
     """The inverses of matrices.
 
     Args:
-        A: float32 or float64 of shape (..., n, n).
+        input: float32 or float64 of shape (..., n, n).
 
     Returns:
         The same shape.
 
     Raises:
         ArgumentError: a matrix is singular.
-        ShapeError, DTypeError: `A` does not hold square matrices of floats.
+        ShapeError, DTypeError: `input` does not hold square matrices of floats.
 
     Example:
         >>> import dl4all as dl
         >>> dl.inverse(dl.tensor([[2.0, 0.0], [0.0, 4.0]])).tolist()
         [[0.5, 0.0], [0.0, 0.25]]
     """
-    check_matrices("inverse", A)
-    (result,) = _on_host("inverse", np.linalg.inv, A)
+    check_matrices("inverse", input)
+    (result,) = _on_host("inverse", np.linalg.inv, input)
     saved = (result,)
     tape.add_node(
         "inverse",
-        [A],
+        [input],
         [result],
         lambda g, kept, needs: [neg(matmul(_T(kept[0]), matmul(g[0], _T(kept[0]))))],
         saved,
@@ -167,7 +167,7 @@ def solve(A: Array, B: Array, *, left: bool = True) -> Array:
 
 
 def _solution(A: Array, B: Array) -> Array:
-    (X,) = _on_host("solve", np.linalg.solve, A, B)
+    (X,) = _on_host("solve", _solved, A, B)
 
     def backward(grads: Any, kept: Any, needs: Any) -> list[Any]:
         solved = _solution(_T(kept[0]), grads[0])
@@ -178,18 +178,24 @@ def _solution(A: Array, B: Array) -> Array:
     return X
 
 
+def _solved(A: Any, B: Any) -> Any:
+    """NumPy takes right-hand sides with fewer axes for vectors."""
+    lead = np.broadcast_shapes(A.shape[:-2], B.shape[:-2])
+    return np.linalg.solve(A, np.broadcast_to(B, (*lead, *B.shape[-2:])))
+
+
 def _summed(gradient: Any, shape: tuple[int, ...]) -> Any:
     """The gradient summed over axes that were broadcast."""
     return gradient if gradient is None or gradient.shape == shape else sum_to(gradient, shape)
 
 
 @export("dl", "Tensor")
-@reads("A")
-def cholesky(A: Array, upper: bool = False) -> Array:
+@reads("input")
+def cholesky(input: Array, upper: bool = False) -> Array:
     """The Cholesky factors of symmetric positive definite matrices: ``A = L @ L.T``.
 
     Args:
-        A: float32 or float64 of shape (..., n, n).
+        input: float32 or float64 of shape (..., n, n).
         upper: whether the result is ``L.T``.
 
     Returns:
@@ -197,15 +203,15 @@ def cholesky(A: Array, upper: bool = False) -> Array:
 
     Raises:
         ArgumentError: a matrix is not positive definite.
-        ShapeError, DTypeError: `A` does not hold square matrices of floats.
+        ShapeError, DTypeError: `input` does not hold square matrices of floats.
 
     Example:
         >>> import dl4all as dl
         >>> dl.cholesky(dl.tensor([[4.0, 2.0], [2.0, 5.0]])).tolist()
         [[2.0, 0.0], [1.0, 2.0]]
     """
-    check_matrices("cholesky", A)
-    (L,) = _on_host("cholesky", np.linalg.cholesky, A)
+    check_matrices("cholesky", input)
+    (L,) = _on_host("cholesky", np.linalg.cholesky, input)
 
     def backward(grads: Any, kept: Any, needs: Any) -> list[Any]:
         # Murray, arXiv:1602.07527, equation 10.
@@ -215,43 +221,43 @@ def cholesky(A: Array, upper: bool = False) -> Array:
         outer = _T(_solution(_T(factor), _T(_solution(_T(factor), half))))
         return [mul(add(outer, _T(outer)), 0.5)]
 
-    tape.add_node("cholesky", [A], [L], backward, (L,))
+    tape.add_node("cholesky", [input], [L], backward, (L,))
     return _T(L) if upper else L
 
 
 @export("dl", "Tensor")
-@reads("A")
-def slogdet(A: Array) -> SignAndLogarithm:
+@reads("input")
+def slogdet(input: Array) -> SignAndLogarithm:
     """The signs of the determinants of matrices, and the logarithms of their magnitudes.
 
     Args:
-        A: float32 or float64 of shape (..., n, n).
+        input: float32 or float64 of shape (..., n, n).
 
     Returns:
         ``sign`` and ``logabsdet`` of shape (...); 0 and -inf for singular matrices.
 
     Raises:
-        ShapeError, DTypeError: `A` does not hold square matrices of floats.
+        ShapeError, DTypeError: `input` does not hold square matrices of floats.
 
     Example:
         >>> import dl4all as dl
         >>> dl.slogdet(dl.tensor([[-1.0, 0.0], [0.0, 1.0]])).sign.item()
         -1.0
     """
-    check_matrices("slogdet", A)
-    sign, logarithm = _on_host("slogdet", lambda array: tuple(np.linalg.slogdet(array)), A)
+    check_matrices("slogdet", input)
+    sign, logarithm = _on_host("slogdet", lambda array: tuple(np.linalg.slogdet(array)), input)
 
     def backward(grads: Any, kept: Any, needs: Any) -> list[Any]:
         if grads[1] is None:  # the sign does not change
             return [mul(kept[0], 0)]
         return [mul(unsqueeze(unsqueeze(grads[1], -1), -1), _T(inverse(kept[0])))]
 
-    tape.add_node("slogdet", [A], [sign, logarithm], backward, (A,))
+    tape.add_node("slogdet", [input], [sign, logarithm], backward, (input,))
     return SignAndLogarithm(sign, logarithm)
 
 
 @export("dl", "Tensor")
-def logdet(A: Array) -> Array:
+def logdet(input: Array) -> Array:
     """The logarithms of the determinants of matrices; nan where one is negative.
 
     Example:
@@ -259,23 +265,23 @@ def logdet(A: Array) -> Array:
         >>> dl.logdet(dl.tensor([[1.0, 0.0], [0.0, 1.0]])).item()
         0.0
     """
-    sign, logarithm = slogdet(A)
+    sign, logarithm = slogdet(input)
     return where(eq(sign, -1), float("nan"), logarithm)
 
 
 @export("dl", "Tensor")
-@reads("A")
-def det(A: Array) -> Array:
+@reads("input")
+def det(input: Array) -> Array:
     """The determinants of matrices.
 
     Args:
-        A: float32 or float64 of shape (..., n, n).
+        input: float32 or float64 of shape (..., n, n).
 
     Returns:
         Shape (...).
 
     Raises:
-        ShapeError, DTypeError: `A` does not hold square matrices of floats.
+        ShapeError, DTypeError: `input` does not hold square matrices of floats.
         ArgumentError: a gradient is asked for, and a matrix is singular.
 
     Example:
@@ -283,14 +289,14 @@ def det(A: Array) -> Array:
         >>> dl.det(dl.tensor([[2.0, 1.0], [1.0, 2.0]])).item()
         3.0
     """
-    check_matrices("det", A)
-    (result,) = _on_host("det", lambda array: np.asarray(np.linalg.det(array)), A)
+    check_matrices("det", input)
+    (result,) = _on_host("det", lambda array: np.asarray(np.linalg.det(array)), input)
 
     def backward(grads: Any, kept: Any, needs: Any) -> list[Any]:
         scale = unsqueeze(unsqueeze(mul(grads[0], kept[1]), -1), -1)
         return [mul(scale, _T(inverse(kept[0])))]
 
-    tape.add_node("det", [A], [result], backward, (A, result))
+    tape.add_node("det", [input], [result], backward, (input, result))
     return result
 
 

@@ -385,7 +385,7 @@ def index_reduce(
     return scatter_reduce(input, axis, lines, source, reduce, include_self=include_self)
 
 
-@export("Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_")
 def put(input: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
     """A copy of the input with elements of `source` at row-major indices.
 

@@ -17,7 +17,12 @@ from dl4all.ops.memory.views import narrow
 
 @export("dl", "Tensor")
 def tensor_split(
-    input: Array, indices_or_sections: int | Sequence[int] | Array, dim: int = 0
+    input: Array,
+    indices_or_sections: int | Sequence[int] | Array | None = None,
+    dim: int = 0,
+    *,
+    sections: int | None = None,
+    indices: Sequence[int] | None = None,
 ) -> tuple[Array, ...]:
     """Views of the parts of a tensor along an axis.
 
@@ -26,6 +31,7 @@ def tensor_split(
         indices_or_sections: the number of parts, the first of which may be larger by one; or the indices
             at which all parts but the first begin.
         dim: the axis.
+        sections, indices: one of them, in place of `indices_or_sections`.
 
     Raises:
         ArgumentError: there is no such axis, no part, or more than a list can hold.
@@ -37,6 +43,10 @@ def tensor_split(
         >>> [part.tolist() for part in dl.tensor_split(dl.arange(5), (1, 3))]
         [[0], [1, 2], [3, 4]]
     """
+    given = [part for part in (indices_or_sections, sections, indices) if part is not None]
+    if len(given) != 1:
+        raise ArgumentError(f"[tensor_split] expected the indices or the number of parts once, got {given}")
+    (indices_or_sections,) = given
     axis = strides.axis("tensor_split", dim, len(input.shape))
     size = input.shape[axis]
     if isinstance(indices_or_sections, int):

@@ -58,13 +58,6 @@ DTYPES = tuple(
 )  # fmt: skip
 
 
-NO_STORAGE: Any = None
-NO_SHAPE: Any = None
-NO_DTYPE: Any = None
-NO_DEVICE: Any = None
-"""What the class of tensors is not given where users call it."""
-
-
 COMPUTED_ELEMENTS = 2**31
 """What cannot fold the repeated elements of a view computes with fewer: kernels count in 32 bits."""
 
@@ -115,10 +108,10 @@ class TensorBase:
 
     def __init__(
         self,
-        storage: Storage = NO_STORAGE,
-        shape: Shape = NO_SHAPE,
-        dtype: np.dtype[Any] = NO_DTYPE,
-        device: Device = NO_DEVICE,
+        storage: Any = None,  # a Storage, a Shape, a dtype and a Device, but where users call the class
+        shape: Any = None,
+        dtype: Any = None,
+        device: Any = None,
         strides: Shape | None = None,
         offset: int = 0,
     ) -> None:
@@ -127,10 +120,10 @@ class TensorBase:
                 self._from_sizes_or_data((storage, shape, dtype, device, strides))
                 return
             shape = Size(shape)
-        self.storage = storage
+        self.storage: Storage = storage
         self.shape = shape
-        self.dtype = dtype
-        self.device = device
+        self.dtype: np.dtype[Any] = dtype
+        self.device: Device = device
         self.strides = contiguous_strides(shape) if strides is None else strides
         self.offset = offset
         self.grad_meta: Any = None  # a tape.GradMeta if the tensor takes part in differentiation
@@ -169,7 +162,13 @@ class TensorBase:
 
     def strided_view(self, shape: Shape, strides: Shape, offset: int) -> Any:
         """A view of the same memory; strides and offset count elements. :func:`dl4all.as_strided` checks
-        them, and has a gradient."""
+        them, and has a gradient.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.arange(6).strided_view((2, 2), (3, 1), 1).tolist()
+            [[1, 2], [4, 5]]
+        """
         view = type(self).result_class(self.storage, shape, self.dtype, self.device, strides, offset)
         base = None if self.view_of is None or self.view_of[0]() is None else self.view_of[0]
         view.view_of = (weakref.ref(self) if base is None else base, self.storage.history_version)

@@ -163,7 +163,7 @@ def _view_as_dtype(input: T, dtype: Any) -> T:
         shape[-1] = shape[-1] * old // new
         strides = [*(stride * old // new for stride in strides[:-1]), 1]
         offset = offset * old // new
-    result: T = input.as_strided(tuple(shape), tuple(strides), offset)
+    result: T = input.strided_view(tuple(shape), tuple(strides), offset)
     result.dtype = wanted
     return result
 

@@ -45,10 +45,9 @@ class Generator:
 
     def __init__(self, seed: int | str | Device = 0, *, device: str | Device | None = None) -> None:
         self._lock = fork.lock()
-        if isinstance(seed, (str, Device)):  # as torch.Generator has it
-            seed, device = 0, seed
-        self._device = device
-        self.manual_seed(seed)
+        named = isinstance(seed, (str, Device))  # as torch.Generator has it
+        self._device: Any = seed if named else device
+        self.manual_seed(0 if isinstance(seed, (str, Device)) else seed)
 
     @property
     def device(self) -> Device:

@@ -54,8 +54,6 @@ def axes_of(op: str, dim: Any, ndim: int) -> tuple[int, ...]:
     dims = dim if isinstance(dim, (tuple, list)) else (dim,)
     if dim is None or not dims:
         return tuple(range(ndim))
-    if not all(isinstance(d, (int, np.integer)) for d in dims):
-        dims = [host_int(d) for d in dims]
     if not all(isinstance(d, (int, np.integer)) and not isinstance(d, bool) for d in dims):
         raise ArgumentError(f"[{op}] dim must be an int, a tuple of ints or None, got {dim!r}")
     axes = sorted(axis(op, d, max(ndim, 1)) for d in dims)

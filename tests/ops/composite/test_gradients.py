@@ -9,17 +9,18 @@ import pytest
 import dl4all as dl
 from dl4all.errors import GradientError
 from dl4all.ops.core.op import REGISTRY
-from tests.support import composite_cases, composite_indexing, composite_layers
+from tests.support import composite_cases, composite_indexing, composite_layers, composite_matrices
 from tests.support.composite_cases import Call, Calls
 from tests.support.operands import generator, numbers
 
 WITHOUT_GRADIENT = {
     "returns bools or integers": (
-        "all allclose any argsort argwhere bincount bucketize equal histc is_nonzero isclose isin isneginf "
-        "isposinf isreal nonzero one_hot searchsorted signbit"
+        "all allclose any argsort argwhere bincount bitwise_left_shift bitwise_right_shift bucketize equal "
+        "gcd histc histogram is_nonzero isclose isin isneginf isposinf isreal lcm nonzero one_hot "
+        "searchsorted signbit unravel_index"
     ),
     "returns random numbers": "bernoulli_ normal_ uniform_",
-    "is no function of tensors": "all_shaders in_place",
+    "is no function of tensors": "all_shaders broadcast_shapes in_place",
 }
 CASE_TABLES = [
     composite_cases.ELEMENTWISE,
@@ -30,9 +31,15 @@ CASE_TABLES = [
     composite_layers.IMAGES,
     composite_layers.NORMS,
     composite_layers.LOSSES,
+    composite_matrices.MATRICES,
 ]
 # How functions without a gradient are called, if not with one tensor.
 SPECIAL_CALLS = {
+    "bitwise_left_shift": lambda x: dl.ops.bitwise_left_shift(x.int(), 2),
+    "bitwise_right_shift": lambda x: dl.ops.bitwise_right_shift(x.int(), 2),
+    "gcd": lambda x: dl.ops.gcd(x.int(), x.int() + 2),
+    "lcm": lambda x: dl.ops.lcm(x.int(), x.int() + 2),
+    "unravel_index": lambda x: dl.ops.unravel_index(x.int(), (2, 3)),
     "allclose": lambda x: dl.ops.allclose(x, x * 2),
     "bincount": lambda x: dl.ops.bincount((x * 2).int().reshape(-1), x.reshape(-1)),
     "bucketize": lambda x: dl.ops.bucketize(x, x[0]),
