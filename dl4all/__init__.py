@@ -125,7 +125,6 @@ __all__ = [
     "nan",
     "newaxis",
     "pi",
-    "row_stack",
     "backends",
     "compiler",
     "cuda",
@@ -235,7 +234,6 @@ bfloat16 = BFLOAT16
 complex64, complex128 = np.dtype("complex64"), np.dtype("complex128")
 cfloat, cdouble = complex64, complex128
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
-row_stack = _functions.vstack
 uint16, uint32, uint64 = np.dtype("uint16"), np.dtype("uint32"), np.dtype("uint64")
 
 # PyTorch's names that Python has too: not in __all__, so that ``from dl4all import *`` hides nothing, and

@@ -11,7 +11,7 @@ import numpy as np
 from dl4all import ops
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops import matmul, matrix_power
-from dl4all.ops.composite.factorizations import SignAndLogarithm, pseudoinverse
+from dl4all.ops.composite.factorizations import pseudoinverse
 from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.tensor.tensor import Tensor
 
@@ -68,7 +68,7 @@ def det(A: Tensor) -> Tensor:
     return ops.det(A)
 
 
-def slogdet(A: Tensor) -> SignAndLogarithm:
+def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
     """The signs of determinants, and the logarithms of their magnitudes; see :func:`dl4all.slogdet`.
 
     Example:
@@ -149,7 +149,8 @@ def pinv(
         >>> dl.linalg.pinv(dl.tensor([[2.0], [0.0]])).tolist()
         [[0.5, 0.0]]
     """
-    return pseudoinverse(_symmetric(A) if hermitian else A, *_limits(A, atol, rtol))
+    result: Tensor = pseudoinverse(_symmetric(A) if hermitian else A, *_limits(A, atol, rtol))
+    return result
 
 
 def matrix_rank(

@@ -223,10 +223,6 @@ MISSING: dict[str, dict[str, str]] = {
     },
     "torch.nn": {
         "internal": ("common_types factory_kwargs grad intrinsic qat quantizable quantized"),
-        "yet": (
-            "AdaptiveLogSoftmaxWithLoss FractionalMaxPool2d FractionalMaxPool3d LinearCrossEntropyLoss "
-            "LinearCrossEntropyOptions"
-        ),
     },
     "torch.nn.functional": {
         "backend": ("ScalingType SwizzleType grouped_mm native_channel_shuffle scaled_grouped_mm scaled_mm"),

@@ -60,7 +60,7 @@ def draw_from_dl4all(nudged: bool = False) -> None:
     for name in ("dropout", "dropout1d", "dropout2d", "dropout3d"):
         setattr(torch.nn.functional, name, _dropout(name))
     torch.utils.data.RandomSampler.__iter__ = _random_order  # type: ignore[method-assign]
-    DataLoader.__init__ = _without_workers  # type: ignore[method-assign]
+    DataLoader.__init__ = _without_workers  # type: ignore[method-assign, assignment]
     DataLoader.__iter__ = _epoch  # type: ignore[method-assign]
     torch.utils.data.random_split = _random_split
 
@@ -150,7 +150,8 @@ def _normal(
         return torch.empty(size, **kwargs).normal_(mean, std, generator=generator)
     scale = torch.as_tensor(std)  # of the shape to which both broadcast
     unscaled = torch.empty_like(scale + mean).detach().normal_(generator=generator)
-    return unscaled * std + mean
+    result: torch.Tensor = unscaled * std + mean
+    return result
 
 
 def _randint(*args: Any, generator: Any = None, dtype: Any = None, **kwargs: Any) -> torch.Tensor:

@@ -98,7 +98,8 @@ class Bernoulli(Trial):
 
     @property
     def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
+        result: Tensor = self.probs * (1 - self.probs)
+        return result
 
     def sample(self, sample_shape: Any = NO_SHAPE) -> Tensor:
         probs = self.probs.detach()
@@ -152,7 +153,8 @@ class Geometric(Trial):
 
     @property
     def mean(self) -> Tensor:
-        return 1.0 / self.probs - 1.0
+        result: Tensor = 1.0 / self.probs - 1.0
+        return result
 
     @property
     def mode(self) -> Tensor:
@@ -160,7 +162,8 @@ class Geometric(Trial):
 
     @property
     def variance(self) -> Tensor:
-        return (1.0 / self.probs - 1.0) / self.probs
+        result: Tensor = (1.0 / self.probs - 1.0) / self.probs
+        return result
 
     def sample(self, sample_shape: Any = NO_SHAPE) -> Tensor:
         probs = self.probs.detach()

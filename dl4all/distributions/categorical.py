@@ -191,7 +191,8 @@ class OneHotCategorical(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
+        result: Tensor = self.probs * (1 - self.probs)
+        return result
 
     def sample(self, sample_shape: Any = NO_SHAPE) -> Tensor:
         return self._one_hot(self._categorical.sample(sample_shape))

@@ -86,7 +86,8 @@ class Binomial(Trial):
 
     @property
     def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
+        result: Tensor = self.total_count * self.probs * (1 - self.probs)
+        return result
 
     def sample(self, sample_shape: Any = NO_SHAPE) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -190,7 +191,8 @@ class Multinomial(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
+        result: Tensor = self.total_count * self.probs * (1 - self.probs)
+        return result
 
     def sample(self, sample_shape: Any = NO_SHAPE) -> Tensor:
         drawn = self._categorical.sample((self.total_count, *sample_shape))

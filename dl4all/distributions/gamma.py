@@ -75,7 +75,8 @@ class Gamma(Distribution):
 
     def entropy(self) -> Tensor:
         a = self.concentration
-        return a - self.rate.log() + a.lgamma() + (1 - a) * a.digamma()
+        result: Tensor = a - self.rate.log() + a.lgamma() + (1 - a) * a.digamma()
+        return result
 
 
 class Chi2(Gamma):
@@ -165,7 +166,8 @@ class Dirichlet(Distribution):
         a, n = self.concentration, self.concentration.shape[-1]
         total = a.sum(-1)
         normalizer = a.lgamma().sum(-1) - total.lgamma()
-        return normalizer - (n - total) * total.digamma() - ((a - 1) * a.digamma()).sum(-1)
+        result: Tensor = normalizer - (n - total) * total.digamma() - ((a - 1) * a.digamma()).sum(-1)
+        return result
 
 
 class Beta(Distribution):

@@ -156,7 +156,10 @@ def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
     success = p.probs * (log_normalizer(-q.logits) - log_normalizer(-p.logits))
     failure = (1 - p.probs) * (log_normalizer(q.logits) - log_normalizer(p.logits))
     success = success.where(p.probs != 0, 0.0).where((q.probs != 0) | (p.probs == 0), math.inf)
-    return success + failure.where(p.probs != 1, 0.0).where((q.probs != 1) | (p.probs == 1), math.inf)
+    result: Tensor = success + failure.where(p.probs != 1, 0.0).where(
+        (q.probs != 1) | (p.probs == 1), math.inf
+    )
+    return result
 
 
 @register_kl(Binomial, Binomial)

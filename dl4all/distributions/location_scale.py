@@ -132,7 +132,8 @@ class Laplace(_LocationScale):
 
     def cdf(self, value: Tensor) -> Tensor:
         x = self._standard(value)
-        return 0.5 - 0.5 * x.sign() * (-x.abs()).expm1()
+        result: Tensor = 0.5 - 0.5 * x.sign() * (-x.abs()).expm1()
+        return result
 
     def icdf(self, value: Tensor) -> Tensor:
         term = value - 0.5
@@ -168,7 +169,8 @@ class Cauchy(_LocationScale):
         return self.scale * 0 + math.inf
 
     def log_prob(self, value: Tensor) -> Tensor:
-        return -math.log(math.pi) - self.scale.log() - self._standard(value).square().log1p()
+        result: Tensor = -math.log(math.pi) - self.scale.log() - self._standard(value).square().log1p()
+        return result
 
     def cdf(self, value: Tensor) -> Tensor:
         return self._standard(value).atan() / math.pi + 0.5
@@ -262,7 +264,8 @@ class HalfCauchy(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         density = math.log(2 / math.pi) - self.scale.log() - (value / self.scale).square().log1p()
-        return density.where(value >= 0, -math.inf)
+        result: Tensor = density.where(value >= 0, -math.inf)
+        return result
 
     def cdf(self, value: Tensor) -> Tensor:
         if self._validate_args:
@@ -333,4 +336,5 @@ class Exponential(Distribution):
         return -(-value).log1p() / self.rate
 
     def entropy(self) -> Tensor:
-        return 1 - self.rate.log()
+        result: Tensor = 1 - self.rate.log()
+        return result

@@ -126,7 +126,8 @@ class HalfNormal(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         density = math.log(2) - HALF_LOG_TAU - (value / self.scale).square() / 2 - self.scale.log()
-        return density.where(value >= 0, -math.inf)
+        result: Tensor = density.where(value >= 0, -math.inf)
+        return result
 
     def cdf(self, value: Tensor) -> Tensor:
         if self._validate_args:

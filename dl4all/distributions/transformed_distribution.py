@@ -89,7 +89,7 @@ class TransformedDistribution(Distribution):
         events, y, total = len(self.event_shape), value, 0.0
         for part in reversed(self.transforms):
             x = part._inverse(y)
-            total = total - sum_rightmost(part.log_abs_det_jacobian(x, y), events - part.event_dim)  # type: ignore[assignment]
+            total = total - sum_rightmost(part.log_abs_det_jacobian(x, y), events - part.event_dim)
             y = x
         inner = sum_rightmost(self.base_dist.log_prob(y), events - len(self.base_dist.event_shape))
         return inner + total

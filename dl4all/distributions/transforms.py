@@ -196,7 +196,8 @@ class TanhTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         # log(1 - tanh(x)^2) without cancellation
-        return 2.0 * (math.log(2.0) - x.abs() - (-2.0 * x.abs()).exp().log1p())
+        result: Tensor = 2.0 * (math.log(2.0) - x.abs() - (-2.0 * x.abs()).exp().log1p())
+        return result
 
 
 class PowerTransform(Transform):

@@ -183,12 +183,13 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 )
             )
 
-    def forward(self, input: Tensor, target: Tensor) -> ASMOutput:
+    def forward(self, input_: Tensor, target_: Tensor) -> ASMOutput:
         """The targets' log-probabilities, and the loss.
 
         Raises:
             ShapeError: input and target do not fit.
         """
+        input, target = input_, target_
         if target.ndim != input.ndim - 1 or input.shape[:-1] != target.shape or target.ndim > 1:
             raise ShapeError(
                 f"[AdaptiveLogSoftmaxWithLoss] expected an input (N, {self.in_features}) and a target (N,), "

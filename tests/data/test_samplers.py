@@ -52,6 +52,10 @@ def test_random_samplers() -> None:
         max(Counter(RandomSampler(range(3), num_samples=8)).values()) == 3
     )  # each comes before any comes again
     assert max(Counter(RandomSampler(range(5), replacement=True, num_samples=500)).values()) < 200
+    sampler = RandomSampler(range(7), replacement=True, num_samples=5000, generator=dl.Generator(3))
+    assert list(sampler) == sampler.order((3, 0)).tolist()  # drawn piece by piece, and at once
+    endless = iter(RandomSampler(range(7), replacement=True, num_samples=10**10))
+    assert {next(endless) for _ in range(100)} == set(range(7))
 
 
 def test_weights_are_met() -> None:

@@ -167,12 +167,14 @@ def test_forms_of_arguments(name: str, device: str) -> None:
 
 
 def test_tensors_of_one_integer_are_ints(device: str) -> None:
-    x = dl.tensor(numbers(generator("ints"), (5, 7)), device=device)
-    two, one = dl.tensor(2, device=device), dl.tensor(1, device="cpu")
+    x: Any = dl.tensor(numbers(generator("ints"), (5, 7)), device=device)
+    two: Any = dl.tensor(2, device=device)
+    one: Any = dl.tensor(1, device="cpu")
+    seven: Any = dl.tensor(7, device=device)
     assert x.narrow(one, two, two).shape == (5, 2)
     assert x.select(one, two).tolist() == x[:, 2].tolist()
     assert x.sort(one).values.tolist() == x.sort(1).values.tolist()
-    assert x.reshape(dl.tensor(7, device=device), 5).shape == (7, 5)
+    assert x.reshape(seven, 5).shape == (7, 5)
     assert dl.nn.functional.max_pool1d(x, two).shape == (5, 3)
 
 

@@ -68,7 +68,7 @@ def batches(device: str) -> list[tuple[dl.Tensor, dl.Tensor]]:
 
 def assert_same(compiled: Training, immediate: Training) -> None:
     for found, expected in zip(compiled.tensors(), immediate.tensors(), strict=True):
-        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=2e-5, atol=2e-6)
+        np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), rtol=2e-5, atol=2e-6)
     assert compiled.ema.updates == immediate.ema.updates
 
 

@@ -74,9 +74,8 @@ def compare(params: list[dl.Tensor], expected: list[Any], tolerance: float = 1e-
         want = other.detach().numpy().astype(np.float64)
         assert p.shape == want.shape
         if want.size:
-            assert (
-                np.abs(p.detach().numpy().astype(np.float64) - want).max() <= tolerance * np.abs(want).max()
-            )
+            apart = np.abs(p.detach().numpy().astype(np.float64) - want)
+            assert apart.max() <= tolerance * np.abs(want).max()
 
 
 @pytest.mark.parametrize(("cls", "options"), CASES, ids=IDS)

@@ -61,7 +61,9 @@ def gaussian_nll_loss(
     if var.shape != input.shape:
         if var.shape == input.shape[:-1]:
             var = unsqueeze(var, -1)
-        elif var.shape != (*input.shape[:-1], 1):
+        elif len(var.shape) != len(input.shape) or [
+            size for size, wide in zip(var.shape, input.shape, strict=True) if size != wide
+        ] != [1]:
             raise ShapeError(f"[{name}] variances of shape {var.shape} do not fit shape {input.shape}")
     with tape.gradients(False):
         _check_variances(name, var)

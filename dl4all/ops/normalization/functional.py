@@ -12,7 +12,7 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.tensor_base import Array, TensorBase
+from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
 from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.rounding import abs
 from dl4all.ops.elementwise.transcendental import pow, rsqrt
@@ -76,6 +76,11 @@ def batch_norm(
     if not training:
         return batch_norm_apply(input, running_mean, running_var, weight, bias, eps=eps)
     count = input.numel() // max(input.shape[1], 1)
+    if input.shape[0] == 0:  # no sample, and no statistics
+        none = from_host(
+            type(input).result_class, np.zeros(input.shape[1], input.dtype), input.device, copy=False
+        )
+        return batch_norm_apply(input, none, none, weight, bias, eps=1.0)
     if count < 2:
         raise ShapeError(
             f"[batch_norm] training needs more than 1 element for each channel, got shape {input.shape}"
