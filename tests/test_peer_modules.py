@@ -23,5 +23,5 @@ def test_modules_are_equal() -> None:
     entries = modules.entries(torch.float32)
     outcomes = {name: modules.check(name, entries[name], torch.float32) for name in EQUAL}
     different: dict[str, Any] = {name: o.reasons for name, o in outcomes.items() if o.reasons}
-    assert {name: list(reasons)[0][:200] for name, reasons in different.items()} == {}
+    assert {name: next(iter(reasons))[:200] for name, reasons in different.items()} == {}
     assert all(outcome.counts["equal"] for outcome in outcomes.values())
