@@ -1,6 +1,6 @@
 """Every error that dl4all raises on purpose.
 
-    Dl4allError
+    Dl4allError                (a RuntimeError)
     ├── ConfigError            dl4all.toml or an environment variable holds something unusable
     ├── DeviceError            a device cannot be used
     │   ├── UnknownDeviceError     no device has that name            (also a ValueError)
@@ -63,8 +63,10 @@ __all__ = [
 ]
 
 
-class Dl4allError(Exception):
+class Dl4allError(RuntimeError):
     """Base of all of them: ``except dl.Dl4allError`` catches what dl4all raises on purpose.
+
+    It is a RuntimeError, which scripts for PyTorch expect where an op refuses its operands.
 
     ``deferred`` is true of one that a kernel found: whoever waited next raises it, and its message names the
     op and the line that it is about.
