@@ -11,11 +11,11 @@ pytest.importorskip("expecttest", reason="PyTorch's databases import it")
 
 from tools.peer_databases import modules  # noqa: E402
 
-EQUAL = (
-    "nn.Linear nn.Bilinear nn.Conv1d nn.ConvTranspose2d nn.LazyConv3d nn.BatchNorm2d nn.InstanceNorm1d "
-    "nn.MaxPool2d nn.AdaptiveAvgPool1d nn.Embedding nn.GRUCell nn.RNNCell "
-    "nn.L1Loss nn.MarginRankingLoss nn.ReflectionPad2d nn.PReLU"
-).split()
+EQUAL = [
+    "nn.Linear", "nn.Bilinear", "nn.Conv1d", "nn.ConvTranspose2d", "nn.LazyConv3d", "nn.BatchNorm2d",
+    "nn.InstanceNorm1d", "nn.MaxPool2d", "nn.AdaptiveAvgPool1d", "nn.Embedding", "nn.GRUCell", "nn.RNNCell",
+    "nn.L1Loss", "nn.MarginRankingLoss", "nn.ReflectionPad2d", "nn.PReLU",
+]  # fmt: skip
 """Modules of each kind."""
 
 

@@ -180,7 +180,7 @@ def takes_as_much(now: str, before: str) -> bool:
         and all(not default or new.by_name.get(name) == default for name, default in old.by_name.items())
         and (old.by_name.keys() <= new.by_name.keys() or new.any_name)
         and all(optional)
-        and (new.any_position and len(new.by_position) == len(old.by_position) or not old.any_position)
+        and ((new.any_position and len(new.by_position) == len(old.by_position)) or not old.any_position)
         and (new.any_name or not old.any_name)
     )
 

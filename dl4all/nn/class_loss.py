@@ -144,8 +144,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     Example:
         >>> import dl4all as dl
-        >>> layer = dl.nn.AdaptiveLogSoftmaxWithLoss(8, 20, cutoffs=[5, 10])
-        >>> output, loss = layer(dl.rand(3, 8, device="cpu"), dl.tensor([0, 7, 19], device="cpu"))
+        >>> layer = dl.nn.AdaptiveLogSoftmaxWithLoss(16, 20, cutoffs=[5, 10])
+        >>> output, loss = layer(dl.rand(3, 16, device="cpu"), dl.tensor([0, 7, 19], device="cpu"))
         >>> output.shape, loss.shape
         ((3,), ())
     """
