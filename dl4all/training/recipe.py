@@ -30,7 +30,8 @@ class Prepared:
     Example:
         >>> import dl4all as dl
         >>> import pathlib
-        >>> text = 'epochs = 2\\ndata = {name = "xor", test = 0.0}\\nmodel.name = "mlp"\\noptimizer.name = "SGD"'
+        >>> text = 'epochs = 2\\ndata = {name = "xor", test = 0.0}'
+        >>> text += '\\nmodel.name = "mlp"\\noptimizer.name = "SGD"'
         >>> size = pathlib.Path("xor.toml").write_text(text)
         >>> prepared = dl.training.prepare(dl.training.read_config("xor.toml"), progress=False)
         >>> len(prepared.fit())
