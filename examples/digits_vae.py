@@ -35,7 +35,7 @@ def loss_of(logits: dl.Tensor, x: dl.Tensor, mean: dl.Tensor, log_variance: dl.T
     """The negative evidence lower bound of an image, in the mean."""
     pixels = F.binary_cross_entropy_with_logits(logits, x, reduction="sum")
     divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum()
-    return (pixels + divergence) / len(x)  # type: ignore[no-any-return]
+    return (pixels + divergence) / len(x)
 
 
 def train(device: str, epochs: int, progress: bool = True, compiled: bool = False) -> tuple[VAE, list[float]]:

@@ -51,9 +51,9 @@ def test_every_page_and_every_page_of_the_reference_is_written(tmp_path: Path) -
     source.main(tmp_path)
     for page in source.DOCS.rglob("*.md"):
         assert (tmp_path / page.relative_to(source.DOCS)).exists()
-    for page in pages():
-        text = (tmp_path / "reference" / f"{page.file}.rst").read_text("utf-8")
-        assert text.count("\n.. py:") >= len(page.names)  # each has an entry, and methods have some, too
+    for written in pages():
+        text = (tmp_path / "reference" / f"{written.file}.rst").read_text("utf-8")
+        assert text.count("\n.. py:") >= len(written.names)  # each has an entry, and methods have some, too
     (tmp_path / "left.md").write_text("of a page that is gone")
     source.main(tmp_path)
     assert not (tmp_path / "left.md").exists()

@@ -83,7 +83,7 @@ def constant_text(name: Name) -> str:
 @functools.cache
 def strings_below(path: Path) -> dict[str, str]:
     body = ast.parse(path.read_text("utf-8")).body
-    found = {}
+    found: dict[str, str] = {}
     for statement, text in itertools.pairwise(body):
         targets = (
             statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]

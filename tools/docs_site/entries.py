@@ -92,7 +92,8 @@ def unquoted(match: re.Match[str]) -> str:
 
 def body(text: str, what: str) -> list[str]:
     """A docstring in Google's form as reStructuredText."""
-    return str(GoogleDocstring(escaped(text), NAPOLEON, what=what)).splitlines()
+    converted = GoogleDocstring(escaped(text), NAPOLEON, what=what)  # type: ignore[arg-type]  # a part does
+    return str(converted).splitlines()
 
 
 def escaped(text: str) -> str:

@@ -142,8 +142,9 @@ def spaces() -> list[ModuleType]:
         names = [*members(module), *(name for name in vars(module) if not name.startswith("_"))]
         for name in dict.fromkeys(names):
             value = getattr(module, name, None)
-            inside = isinstance(value, ModuleType) and value.__name__ == f"{module.__name__}.{name}"
-            if inside and value not in found and is_public(module, name):
+            if not isinstance(value, ModuleType) or value.__name__ != f"{module.__name__}.{name}":
+                continue
+            if value not in found and is_public(module, name):
                 found.append(value)
     return found
 
