@@ -31,7 +31,7 @@ class MultiheadAttention(Module):
         add_zero_attn: whether a key and a value of zeros come after the others.
         kdim, vdim: features of key and value; by default `embed_dim`.
         batch_first: whether tensors are (N, L, features) rather than (L, N, features).
-        device, dtype: of the parameters; by default the CPU and float32.
+        device, dtype: of the parameters; by default the default device and float32.
 
     Shape:
         Query (L, N, embed_dim), key (S, N, kdim), value (S, N, vdim), or all without N.
