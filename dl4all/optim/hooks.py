@@ -73,12 +73,14 @@ def hooked_step(step: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(step)
     def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
         own = self.__dict__.get("_hooks")
-        if own is None or self.__dict__.get("_steps"):
+        if (
+            own is None
+            or self.__dict__.get("_steps")
+            or not (own["step_pre"] or own["step_post"] or EVERY_STEP["step_pre"] or EVERY_STEP["step_post"])
+        ):
             return step(self, *args, **kwargs)
         before = (*EVERY_STEP["step_pre"].values(), *own["step_pre"].values())
         after = (*own["step_post"].values(), *EVERY_STEP["step_post"].values())
-        if not before and not after:
-            return step(self, *args, **kwargs)
         self._begin_hooked_step()
         try:
             for hook in before:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from dl4all.autograd import enable_grad, no_grad
+from dl4all.autograd import enable_grad
 from dl4all.errors import ArgumentError
+from dl4all.ops.core import tape
 from dl4all.ops.core.limits import real
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import fill_with
@@ -195,7 +196,7 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        with no_grad():
+        with tape.changed(enabled=False):
             for number, group in enumerate(self.param_groups):
                 self._step(group, number)
         return loss

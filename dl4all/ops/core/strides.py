@@ -33,16 +33,14 @@ def sizes(op: str, args: tuple[Any, ...]) -> Shape:
 
 
 def named_sizes(op: str, args: tuple[Any, ...], named: dict[str, Any], keyword: str) -> Shape:
-    """:func:`sizes` of a function that takes them by position, or all of them as one keyword.
+    """:func:`sizes` of a function that takes them as one keyword too, where there is a keyword.
 
     >>> named_sizes("permute", (), {"dims": (1, 0)}, "dims")
     (1, 0)
 
     Raises:
-        TypeError: there is another keyword, or both.
+        TypeError: there is another keyword, or there are sizes by position besides.
     """
-    if not named:
-        return sizes(op, args)
     if args or set(named) != {keyword}:
         unknown = next((name for name in named if name != keyword), keyword)
         raise TypeError(f"{op}() got an unexpected keyword argument {unknown!r}")
