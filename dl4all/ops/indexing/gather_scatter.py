@@ -21,6 +21,7 @@ from dl4all.ops.core.limits import check_shape
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add, mul
+from dl4all.ops.elementwise.comparison import lt
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing import device_indices
 from dl4all.ops.indexing.combined_rows import combined_rows, combines_on_host
@@ -322,8 +323,12 @@ def take_along_dim(input: T, indices: Array | NDArray | Sequence[object], dim: i
     if dim is None:
         return take(input, reshape(indices, -1) if isinstance(indices, TensorBase) else indices.reshape(-1))
     axis = strides.axis("take_along_dim", dim, len(input.shape))
-    choose = where if isinstance(indices, TensorBase) else np.where
-    indices = choose(indices < 0, indices + (input.shape[axis] if input.shape else 1), indices)
+    size = input.shape[axis] if input.shape else 1
+    if isinstance(indices, TensorBase):
+        if indices.dtype.kind != "u":
+            indices = where(lt(indices, 0), add(indices, size), indices)
+    else:
+        indices = np.where(indices < 0, indices + size, indices)
     if len(indices.shape) != len(input.shape):
         raise ShapeError(
             f"[take_along_dim] expected as many axes as {input.shape} has, got indices of shape "
