@@ -146,6 +146,11 @@ def where(condition: Array, input: Array, other: Array) -> Array:
         >>> x = dl.tensor([1.0, -2.0])
         >>> dl.where(x > 0, x, 0.0).tolist()
         [1.0, 0.0]
+
+        A condition alone gives the indices where it is true: :func:`nonzero` with ``as_tuple=True``.
+
+        >>> dl.where(x > 0)[0].tolist()
+        [0]
     """
     return np.where(condition, input, other)
 
