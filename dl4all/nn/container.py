@@ -48,7 +48,7 @@ class _NumberedModules(Module):
         return module
 
     def __iter__(self) -> Iterator[Module]:
-        return (module for _, module in self._children())
+        return (value for value in vars(self).values() if isinstance(value, Module))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -58,16 +58,16 @@ class _NumberedModules(Module):
         modules = list(self)
         if isinstance(index, slice):
             return self._container(modules[index])
-        return modules[self._place_of(index)]
+        return modules[self._place_of(index, len(modules))]
 
     def __setitem__(self, index: int, module: Module) -> None:
         self._check(module)
         names = [name for name, _ in self._children()]
-        setattr(self, names[self._place_of(index)], module)
+        setattr(self, names[self._place_of(index, len(names))], module)
 
     def __delitem__(self, index: int | slice) -> None:
         modules = list(self)
-        del modules[index if isinstance(index, slice) else self._place_of(index)]
+        del modules[index if isinstance(index, slice) else self._place_of(index, len(modules))]
         self._renumber(modules)
 
     def __add__(self, other: Iterable[Module]) -> Any:
@@ -76,13 +76,13 @@ class _NumberedModules(Module):
     def __iadd__(self: C, other: Iterable[Module]) -> C:
         return self.extend(other)
 
-    def _place_of(self, index: Any) -> int:
-        """An index counted from the front.
+    def _place_of(self, index: Any, count: int) -> int:
+        """An index among `count` modules, counted from the front.
 
         Raises:
             IndexError: there is no module there.
         """
-        place, count = operator.index(index), len(self)
+        place = operator.index(index)
         if not -count <= place < count:
             raise IndexError(f"[{type(self).__name__}] index {place} is out of range for {count} modules")
         return place % count

@@ -29,7 +29,7 @@ class Placement:
 
     def to(
         self: M,
-        *targets: DeviceLike | DTypeLike | TensorBase,
+        *targets: DeviceLike | DTypeLike | TensorBase | bool,
         device: DeviceLike | None = None,
         dtype: DTypeLike = None,
         non_blocking: bool = False,

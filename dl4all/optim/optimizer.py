@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy.typing as npt
 
-from dl4all.autograd import enable_grad, no_grad
+from dl4all.autograd import enable_grad
 from dl4all.errors import ArgumentError
+from dl4all.ops.core import tape
 from dl4all.ops.core.limits import real
+from dl4all.ops.core.removable_handle import RemovableHandle, add_hook
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import fill_with
-from dl4all.optim.hooks import EVERY_STEP, KINDS, Hooks, RemovableHandle, add_hook, hooked_step
+from dl4all.optim.hooks import EVERY_STEP, KINDS, Hooks, hooked_step
 from dl4all.optim.hooks import register_optimizer_step_post_hook as register_optimizer_step_post_hook
 from dl4all.optim.hooks import register_optimizer_step_pre_hook as register_optimizer_step_pre_hook
 from dl4all.optim.options import check_implementation
@@ -195,7 +197,7 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        with no_grad():
+        with tape.changed(enabled=False):
             for number, group in enumerate(self.param_groups):
                 self._step(group, number)
         return loss

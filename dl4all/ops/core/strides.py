@@ -33,16 +33,14 @@ def sizes(op: str, args: tuple[Any, ...]) -> Shape:
 
 
 def named_sizes(op: str, args: tuple[Any, ...], named: dict[str, Any], keyword: str) -> Shape:
-    """:func:`sizes` of a function that takes them by position, or all of them as one keyword.
+    """:func:`sizes` of a function that takes them as one keyword too, where there is a keyword.
 
     >>> named_sizes("permute", (), {"dims": (1, 0)}, "dims")
     (1, 0)
 
     Raises:
-        TypeError: there is another keyword, or both.
+        TypeError: there is another keyword, or there are sizes by position besides.
     """
-    if not named:
-        return sizes(op, args)
     if args or set(named) != {keyword}:
         unknown = next((name for name in named if name != keyword), keyword)
         raise TypeError(f"{op}() got an unexpected keyword argument {unknown!r}")
@@ -51,7 +49,7 @@ def named_sizes(op: str, args: tuple[Any, ...], named: dict[str, Any], keyword: 
 
 def _converted_sizes(op: str, values: Any) -> Shape:
     """Sizes of which some are NumPy's integers or tensors of one, or none that are allowed."""
-    values = [host_int(size) for size in ((values,) if isinstance(values, TensorBase) else values)]
+    values = tuple(host_int(size) for size in ((values,) if isinstance(values, TensorBase) else values))
     if not all(isinstance(size, (int, np.integer)) for size in values):
         raise ArgumentError(f"[{op}] expected ints, got {values}")
     result = tuple(int(size) for size in values)

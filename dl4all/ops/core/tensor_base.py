@@ -169,7 +169,10 @@ class TensorBase:
             >>> dl.arange(6).strided_view((2, 2), (3, 1), 1).tolist()
             [[1, 2], [4, 5]]
         """
-        view = type(self).result_class(self.storage, shape, self.dtype, self.device, strides, offset)
+        view = object.__new__(type(self).result_class)  # without __init__: views are made in most ops
+        view.storage, view.dtype, view.device = self.storage, self.dtype, self.device
+        view.shape = shape if shape.__class__ is Size else Size(shape)
+        view.strides, view.offset, view.grad_meta = strides, offset, None
         base = None if self.view_of is None or self.view_of[0]() is None else self.view_of[0]
         view.view_of = (weakref.ref(self) if base is None else base, self.storage.history_version)
         return view

@@ -39,6 +39,7 @@ from dl4all.ops.indexing.rows import (
     take_rows,
     take_rows_backward,
 )
+from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.memory.views import contiguous, expand, flatten, narrow, reshape
 from dl4all.ops.sorting.compaction import coordinates, positions
@@ -307,6 +308,18 @@ def take(input: T, index: Array | NDArray | Sequence[object]) -> T:
     return reshape(select_indices(flatten(input), 0, flat), shape)
 
 
+def _counted_from_the_front(indices: Any, size: int) -> Any:
+    """Indices of an axis, an array or a tensor, with the axis's size added to those below 0."""
+    if indices.dtype.kind == "u":
+        return indices
+    if not isinstance(indices, TensorBase):
+        indices = indices.astype(np.int64)
+        return np.where(indices < 0, indices + size, indices)
+    if indices.dtype.itemsize < 4:  # which the size may not fit into
+        indices = cast(indices, "int32")
+    return where(indices < 0, indices + size, indices)
+
+
 @export("dl", "Tensor")
 @reads("indices")
 def take_along_dim(input: T, indices: Array | NDArray | Sequence[object], dim: int | None = None) -> T:
@@ -322,8 +335,7 @@ def take_along_dim(input: T, indices: Array | NDArray | Sequence[object], dim: i
     if dim is None:
         return take(input, reshape(indices, -1) if isinstance(indices, TensorBase) else indices.reshape(-1))
     axis = strides.axis("take_along_dim", dim, len(input.shape))
-    choose = where if isinstance(indices, TensorBase) else np.where
-    indices = choose(indices < 0, indices + (input.shape[axis] if input.shape else 1), indices)
+    indices = _counted_from_the_front(indices, input.shape[axis] if input.shape else 1)
     if len(indices.shape) != len(input.shape):
         raise ShapeError(
             f"[take_along_dim] expected as many axes as {input.shape} has, got indices of shape "

@@ -43,7 +43,7 @@ def repeat(input: T, *args: int | Shape, **named: Shape) -> T:
         >>> dl.tensor([1.0, 2.0]).repeat(2, 2).tolist()
         [[1.0, 2.0, 1.0, 2.0], [1.0, 2.0, 1.0, 2.0]]
     """
-    counts = strides.named_sizes("repeat", args, named, "repeats")
+    counts = strides.named_sizes("repeat", args, named, "repeats") if named else strides.sizes("repeat", args)
     if len(counts) < len(input.shape) or min(counts, default=0) < 0:
         raise ArgumentError(
             f"[repeat] expected a number of at least 0 for each axis of {input.shape}, got {counts}"
@@ -69,7 +69,7 @@ def tile(input: T, *args: int | Shape, **named: Shape) -> T:
         >>> dl.tile(dl.tensor([1, 2]), (2,)).tolist()
         [1, 2, 1, 2]
     """
-    counts = strides.named_sizes("tile", args, named, "dims")
+    counts = strides.named_sizes("tile", args, named, "dims") if named else strides.sizes("tile", args)
     return repeat(input, (*(1,) * (len(input.shape) - len(counts)), *counts))
 
 
@@ -139,7 +139,7 @@ def flip(input: T, *args: int | Shape, **named: Shape) -> T:
         >>> dl.flip(dl.tensor([[1.0, 2.0], [3.0, 4.0]]), (1,)).tolist()
         [[2.0, 1.0], [4.0, 3.0]]
     """
-    axes = strides.named_sizes("flip", args, named, "dims")
+    axes = strides.named_sizes("flip", args, named, "dims") if named else strides.sizes("flip", args)
     flipped = {strides.axis("flip", axis, max(len(input.shape), 1)) for axis in axes}
     if len(flipped) != len(axes):
         raise ArgumentError(f"[flip] an axis is named twice in {axes}")

@@ -32,6 +32,9 @@ from dl4all.scheduler import capture
 
 T = TypeVar("T", bound=TensorBase)
 
+DTYPE_CLASSES = (np.dtype, type, str, MissingDType)
+"""What a dtype may be given as."""
+
 
 @export("Tensor")
 def contiguous(input: T, memory_format: MemoryFormat = None) -> T:
@@ -74,7 +77,8 @@ def reshape(input: T, *args: int | Shape, **named: Shape) -> T:
         [[1.0, 2.0], [3.0, 4.0]]
     """
     old_shape = input.shape
-    new_shape = layout.complete_shape(layout.named_sizes("reshape", args, named, "shape"), old_shape)
+    wanted = layout.named_sizes("reshape", args, named, "shape") if named else layout.sizes("reshape", args)
+    new_shape = layout.complete_shape(wanted, old_shape)
     source = contiguous(input)
     result: T = source.strided_view(new_shape, contiguous_strides(new_shape), source.offset)
     tape.add_node("reshape", [source], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
@@ -123,12 +127,14 @@ def view(input: T, *args: Any, **named: Any) -> T:
         >>> dl.tensor([1.0, -2.0]).view(dl.int32).tolist()
         [1065353216, -1073741824]
     """
-    if len(args) == 1 and isinstance(args[0], (np.dtype, type, str, MissingDType)):
+    if named:
+        if "dtype" in named:
+            return _view_as_dtype(input, named["dtype"])
+        args = layout.named_sizes("view", args, named, "size")
+    elif len(args) == 1 and isinstance(args[0], DTYPE_CLASSES):
         return _view_as_dtype(input, args[0])
-    if "dtype" in named:
-        return _view_as_dtype(input, named["dtype"])
     old_shape = input.shape
-    new_shape = layout.complete_shape(layout.named_sizes("view", args, named, "size"), old_shape, "view")
+    new_shape = layout.complete_shape(layout.sizes("view", args), old_shape, "view")
     strides = layout.view_strides(old_shape, input.strides, new_shape)
     if strides is None:
         raise ShapeError(
@@ -278,7 +284,7 @@ def permute(input: T, *args: int | Shape, **named: Shape) -> T:
         (4, 2, 3)
     """
     ndim = len(input.shape)
-    listed = layout.named_sizes("permute", args, named, "dims")
+    listed = layout.named_sizes("permute", args, named, "dims") if named else layout.sizes("permute", args)
     order = [layout.axis("permute", dim, ndim) for dim in listed]
     if sorted(order) != list(range(ndim)):
         raise ArgumentError(f"[permute] {listed} does not name each axis of {input.shape} once")
@@ -382,9 +388,8 @@ def expand(input: T, *args: int | Shape, **named: Shape) -> T:
         [[1, 1, 1], [2, 2, 2]]
     """
     old_shape = input.shape
-    new_shape, strides = layout.expanded(
-        layout.named_sizes("expand", args, named, "size"), old_shape, input.strides
-    )
+    wanted = layout.named_sizes("expand", args, named, "size") if named else layout.sizes("expand", args)
+    new_shape, strides = layout.expanded(wanted, old_shape, input.strides)
     result: T = input.strided_view(new_shape, strides, input.offset)
     tape.add_node("expand", [input], [result], lambda grads, saved, needs: [_summed_to(grads[0], old_shape)])
     return result

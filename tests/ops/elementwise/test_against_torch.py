@@ -156,8 +156,16 @@ def test_where(device: str) -> None:
     )
     with pytest.raises(DTypeError, match=r"\[where\] 'condition' must be bool, not float32"):
         dl.where(dl.tensor(a, device=device), 0.0, 1.0)
-    with pytest.raises(DTypeError, match=r"\[masked_fill\] the value 1\.5 does not fit into int32"):
-        dl.masked_fill(dl.zeros(3, dtype="int32", device=device), dl.zeros(3, device=device) == 0, 1.5)
+    ints = np.arange(-2, 3, dtype=np.int32)
+    check_elementwise(
+        device, lambda x, m: x.masked_fill(m, -1.5), lambda x, m: x.masked_fill(m, -1.5), ints, condition
+    )
+    with pytest.raises(DTypeError, match=r"\[masked_fill\] the value .* does not fit into int32"):
+        dl.masked_fill(
+            dl.tensor(ints, device=device),
+            dl.tensor(condition[:5, 0], device=device),
+            dl.tensor(1.5, device=device),
+        )
 
 
 LIMITS: list[tuple[Any, Any]] = [(-0.7, 1.1), (None, 0.2), (-0.1, None), (1.0, -1.0), (np.nan, 1.0)]

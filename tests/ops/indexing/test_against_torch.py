@@ -142,6 +142,13 @@ def test_take_and_take_along_dim(device: str) -> None:
         values(3, 5),
         g=lambda x: x.take_along_dim(flat),
     )
+    narrow, wide = np.array([[-1, 0, -128]], "int8"), values(3, 200)
+    check_against_torch(
+        device,
+        lambda x: x.take_along_dim(dl.tensor(narrow, device=device), 1),
+        wide,
+        g=lambda x: x.take_along_dim(torch.from_numpy(narrow.astype(np.int64)) % 200, 1),
+    )
 
 
 def test_masked_select_and_nonzero(device: str) -> None:
