@@ -88,6 +88,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Reposito
     return mirror, Repository("some/one", head.stdout.strip())
 
 
+@pytest.mark.slow
 def test_scripts_run_with_both_and_have_equal_losses(
     repository: tuple[Path, Repository], tmp_path: Path
 ) -> None:
