@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dl4all.ops import elementwise, linalg
 from dl4all.ops.core.tensor_base import Scalar, TensorBase
+
+if TYPE_CHECKING:
+    from dl4all.tensor.tensor import Tensor  # which has the class below as a base
 
 
 class ReflectedOperators(TensorBase):
@@ -13,7 +16,7 @@ class ReflectedOperators(TensorBase):
 
     __slots__ = ()
 
-    def __rsub__(self, other: Scalar) -> Any:
+    def __rsub__(self, other: Scalar) -> Tensor:
         """A number minus each element.
 
         Example:
@@ -21,9 +24,10 @@ class ReflectedOperators(TensorBase):
             >>> (3 - dl.tensor([1.0, 2.0])).tolist()
             [2.0, 1.0]
         """
-        return elementwise.sub(other, self)
+        result: Tensor = elementwise.sub(other, self)
+        return result
 
-    def __rtruediv__(self, other: Scalar) -> Any:
+    def __rtruediv__(self, other: Scalar) -> Tensor:
         """A number divided by each element.
 
         Example:
@@ -31,9 +35,10 @@ class ReflectedOperators(TensorBase):
             >>> (4 / dl.tensor([1.0, 2.0])).tolist()
             [4.0, 2.0]
         """
-        return elementwise.true_divide(other, self)
+        result: Tensor = elementwise.true_divide(other, self)
+        return result
 
-    def __rpow__(self, other: Scalar) -> Any:
+    def __rpow__(self, other: Scalar) -> Tensor:
         """A number to the power of each element.
 
         Example:
@@ -41,9 +46,10 @@ class ReflectedOperators(TensorBase):
             >>> (2 ** dl.tensor([1, 3])).tolist()
             [2, 8]
         """
-        return elementwise.pow(other, self)
+        result: Tensor = elementwise.pow(other, self)
+        return result
 
-    def __rmod__(self, other: Scalar) -> Any:
+    def __rmod__(self, other: Scalar) -> Tensor:
         """The remainder of a number divided by each element.
 
         Example:
@@ -51,9 +57,10 @@ class ReflectedOperators(TensorBase):
             >>> (5 % dl.tensor([2, 3])).tolist()
             [1, 2]
         """
-        return elementwise.remainder(other, self)
+        result: Tensor = elementwise.remainder(other, self)
+        return result
 
-    def __rfloordiv__(self, other: Scalar) -> Any:
+    def __rfloordiv__(self, other: Scalar) -> Tensor:
         """A number divided by each element, rounded down.
 
         Example:
@@ -61,9 +68,10 @@ class ReflectedOperators(TensorBase):
             >>> (5 // dl.tensor([2, 3])).tolist()
             [2, 1]
         """
-        return elementwise.floor_divide(other, self)
+        result: Tensor = elementwise.floor_divide(other, self)
+        return result
 
-    def __rmatmul__(self, other: TensorBase) -> Any:
+    def __rmatmul__(self, other: TensorBase) -> Tensor:
         """The matrix product with the tensor on the right.
 
         Example:
@@ -72,4 +80,5 @@ class ReflectedOperators(TensorBase):
             >>> x.__rmatmul__(x).item()
             5.0
         """
-        return linalg.matmul(other, self)
+        result: Tensor = linalg.matmul(other, self)
+        return result
