@@ -1,6 +1,6 @@
 """Every error that dl4all raises on purpose.
 
-    Dl4allError
+    Dl4allError                (a RuntimeError)
     ├── ConfigError            dl4all.toml or an environment variable holds something unusable
     ├── DeviceError            a device cannot be used
     │   ├── UnknownDeviceError     no device has that name            (also a ValueError)
@@ -63,8 +63,10 @@ __all__ = [
 ]
 
 
-class Dl4allError(Exception):
+class Dl4allError(RuntimeError):
     """Base of all of them: ``except dl.Dl4allError`` catches what dl4all raises on purpose.
+
+    It is a RuntimeError, which scripts for PyTorch expect where an op refuses its operands.
 
     ``deferred`` is true of one that a kernel found: whoever waited next raises it, and its message names the
     op and the line that it is about.
@@ -234,10 +236,10 @@ class DTypeError(Dl4allError, TypeError):
 
     Example:
         >>> import dl4all as dl
-        >>> dl.nn.functional.conv2d(dl.ones(1, 1, 3, 3, dtype=dl.int64), dl.ones(1, 1, 2, 2, dtype=dl.int64))
+        >>> dl.ones(2, 3) @ dl.ones(3, 2, dtype=dl.int64)
         Traceback (most recent call last):
             ...
-        dl4all.errors.DTypeError: [conv2d] expected floats of one dtype, got int64; convert with .to(dtype)
+        dl4all.errors.DTypeError: [matmul] expected numbers of one dtype, got float32, int64; convert with .to(dtype)
     """
 
 

@@ -21,7 +21,8 @@ CHILD = "tools.peer_databases.child"
 
 EQUAL = [
     "add", "where", "sum", "var", "softmax", "matmul", "addmm", "cat", "gather",
-    "scatter_reduce.amax", "quantile", "zeros", "bernoulli", "as_strided.partial_views", "nn.functional.linear", "index_fill",
+    "scatter_reduce.amax", "quantile", "zeros", "bernoulli", "as_strided.partial_views", "index_fill",
+    "nn.functional.linear",
     "nn.functional.layer_norm", "nn.functional.embedding", "nn.functional.dropout",
 ]  # fmt: skip
 """Entries of which every call is equal, in each dtype that they take."""

@@ -32,7 +32,8 @@ torch.manual_seed(3)
 images = datasets.MNIST("data", transform=transforms.ToTensor())
 pictures = torch.stack([images[i][0].flatten() for i in range(29)])
 loader = DataLoader(TensorDataset(pictures, images.targets[:29]), batch_size=7, shuffle=True)
-model = nn.Sequential(nn.Linear(784, 13), Noisy(), nn.Dropout(0.3), nn.Linear(13, 10))
+attention = nn.TransformerEncoderLayer(13, 1, 17, dropout=0.2)  # among the pictures of a batch
+model = nn.Sequential(nn.Linear(784, 13), Noisy(), attention, nn.Dropout(0.3), nn.Linear(13, 10))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 for epoch in range(args.epochs):
     for x, y in loader:

@@ -8,8 +8,11 @@ dl4all has are listed at the end: put each into ``MISSING`` under a reason, or i
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -48,11 +51,23 @@ def public(space: Any) -> set[str]:
 def _is_own(space: Any, name: str) -> bool:
     thing = getattr(space, name, None)
     if inspect.ismodule(thing):
-        return thing.__name__ == f"{space.__name__}.{name}"
+        return thing.__name__ == f"{space.__name__}.{name}" and thing.__name__ in _loaded()
     if name in IMPORTED and space.__name__ != "torch":
         return False
     owner = getattr(thing, "__module__", None)
-    return name != "TYPE_CHECKING" and (owner is None or owner.startswith(("torch", "builtins")))
+    # What dl4all.torch puts in the place of a function of PyTorch's has its name.
+    return name != "TYPE_CHECKING" and (
+        owner is None or owner.startswith(("torch", "builtins", "dl4all.torch."))
+    )
+
+
+@functools.cache
+def _loaded() -> frozenset[str]:
+    """The modules that PyTorch loads by itself, whatever of it has been imported here."""
+    parts = ", ".join(space for space in torch_names.MISSING if space != "torch.Tensor")
+    code = f"import sys, {parts}; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return frozenset(found.stdout.split())
 
 
 def absent(space: str) -> set[str]:

@@ -117,8 +117,7 @@ CASES = (
         "--epochs=6",
         "--log-interval=2",
         steps=40,
-        note=f"{WHOLE}; MultiheadAttention draws its weights in another order than PyTorch, so both begin "
-        "with other biases",
+        note=WHOLE,
         files=data_files.word_corpus,
     ),
     _example("gcn", "gcn/main.py", "--no-accel", "--epochs=30", files=data_files.citations),

@@ -59,6 +59,7 @@ def draw_from_dl4all(nudged: bool = False) -> None:
             setattr(torch.Tensor, name, function)
     for name in ("dropout", "dropout1d", "dropout2d", "dropout3d"):
         setattr(torch.nn.functional, name, _dropout(name))
+    torch.nn.functional.scaled_dot_product_attention = _attention
     torch.utils.data.RandomSampler.__iter__ = _random_order  # type: ignore[method-assign]
     DataLoader.__init__ = _without_workers  # type: ignore[method-assign, assignment]
     DataLoader.__iter__ = _epoch  # type: ignore[method-assign]
@@ -191,6 +192,30 @@ def _dropout(name: str) -> Callable[..., torch.Tensor]:
         return input.mul_(scale) if inplace else input * scale
 
     return dropout
+
+
+_own_attention = torch.nn.functional.scaled_dot_product_attention
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """Attention whose weights are dropped by dl4all's numbers."""
+    if not dropout_p:
+        return _own_attention(query, key, value, attn_mask, dropout_p, is_causal, **kwargs)
+    lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    ones = dl.ones(*lead, query.shape[-2], key.shape[-2], device="cpu")
+    kept = torch.from_numpy(dl.nn.functional.dropout(ones, dropout_p, True).numpy()) != 0
+    result: torch.Tensor = torch._scaled_dot_product_attention_math(
+        query, key, value, attn_mask, dropout_p, is_causal, kept, **kwargs
+    )[0]
+    return result
 
 
 def _random_order(sampler: torch.utils.data.RandomSampler) -> Iterator[int]:

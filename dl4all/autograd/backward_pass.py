@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.autograd.engine import backpropagate
-from dl4all.errors import GradientError
+from dl4all.errors import ArgumentError, GradientError
 from dl4all.ops.core import tape
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase, from_host
@@ -57,7 +57,10 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    allow_unused: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
     """Gradients of `outputs` with respect to `inputs`, returned instead of added to ``grad``.
 
@@ -65,13 +68,17 @@ def grad(
         outputs, inputs: a tensor or several.
         grad_outputs: as in :func:`backward`.
         retain_graph, create_graph: as in :func:`backward`.
+        only_inputs: accepted; only the inputs' gradients are computed.
         allow_unused: None for an input that no output depends on, instead of an error.
+        is_grads_batched: not there: see :func:`dl4all.vmap` and :func:`dl4all.func.jacrev`.
+        materialize_grads: zeros for an input that no output depends on.
 
     Returns:
         One gradient for each input.
 
     Raises:
-        GradientError
+        ArgumentError: `is_grads_batched` is set, or `materialize_grads` without `allow_unused`.
+        GradientError: no output depends on an input, or an output requires no gradients.
 
     Example:
         >>> import dl4all as dl
@@ -80,6 +87,14 @@ def grad(
         >>> first.tolist(), dl.autograd.grad(first, x)[0].tolist()
         ([27.0], [18.0])
     """
+    if is_grads_batched:
+        raise ArgumentError(
+            "[grad] takes no batches of gradients; use dl.vmap over a call, or dl.func.jacrev"
+        )
+    if materialize_grads and allow_unused is False:
+        raise ArgumentError(
+            "[grad] materialize_grads gives zeros to unused inputs, which allow_unused=False forbids"
+        )
     roots, targets = _as_list(outputs), _as_list(inputs)
     gradients = backpropagate(
         roots,
@@ -89,7 +104,11 @@ def grad(
         targets=targets,
     )
     unused = [i for i, gradient in enumerate(gradients) if gradient is None]
-    if unused and not allow_unused:
+    if materialize_grads:
+        for i in unused:
+            zeros = np.zeros(targets[i].shape, targets[i].dtype)
+            gradients[i] = from_host(type(targets[i]).result_class, zeros, targets[i].device, copy=False)
+    elif unused and not allow_unused:
         raise GradientError(
             f"[grad] no output depends on input {unused[0]}; pass allow_unused=True to get None for it"
         )

@@ -158,7 +158,7 @@ class Pipeline(Module):
 
     def to(
         self,
-        *targets: DeviceLike | DTypeLike | TensorBase,
+        *targets: DeviceLike | DTypeLike | TensorBase | bool,
         device: DeviceLike | None = None,
         dtype: DTypeLike = None,
         non_blocking: bool = False,
@@ -169,7 +169,8 @@ class Pipeline(Module):
         Raises:
             ArgumentError: a device is given.
         """
-        target, float_dtype = device_and_dtype(targets, device, dtype)
+        named = tuple(part for part in targets if part is not None and not isinstance(part, bool))
+        target, float_dtype = device_and_dtype(named, device, dtype)
         if target is not None:
             raise ArgumentError(
                 f"[Pipeline] its stages live on {len(self.stages)} devices and cannot move to {target}; move "

@@ -372,7 +372,7 @@ class PReLU(Module):
     Args:
         num_parameters: how many slopes: 1, or one for each channel (axis 1).
         init: the initial slopes.
-        device, dtype: of the slopes; by default the CPU and float32.
+        device, dtype: of the slopes; by default the default device and float32.
     """
 
     def __init__(

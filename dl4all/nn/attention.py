@@ -31,7 +31,7 @@ class MultiheadAttention(Module):
         add_zero_attn: whether a key and a value of zeros come after the others.
         kdim, vdim: features of key and value; by default `embed_dim`.
         batch_first: whether tensors are (N, L, features) rather than (L, N, features).
-        device, dtype: of the parameters; by default the CPU and float32.
+        device, dtype: of the parameters; by default the default device and float32.
 
     Shape:
         Query (L, N, embed_dim), key (S, N, kdim), value (S, N, vdim), or all without N.
@@ -69,6 +69,9 @@ class MultiheadAttention(Module):
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
         self.batch_first = batch_first
+        self.out_proj = Linear(embed_dim, embed_dim, bias)  # draws before the projections, as PyTorch's does
+        if bias:
+            self.out_proj.bias = Parameter(init.zeros((embed_dim,)))
         self.in_proj_weight = self.q_proj_weight = self.k_proj_weight = self.v_proj_weight = None
         if self.kdim == self.vdim == embed_dim:
             self.in_proj_weight = _xavier(3 * embed_dim, embed_dim)
@@ -83,9 +86,6 @@ class MultiheadAttention(Module):
                 Parameter(init.xavier_normal_(empty((1, 1, embed_dim), device="cpu"))) for _ in range(2)
             )
         self.add_zero_attn = add_zero_attn
-        self.out_proj = Linear(embed_dim, embed_dim, bias)
-        if bias:
-            self.out_proj.bias = Parameter(init.zeros((embed_dim,)))
         self._place(device, dtype)
 
     def forward(

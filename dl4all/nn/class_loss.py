@@ -43,7 +43,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         num_classes: how many classes there are.
         out_features: sizes of further axes of the scores, each with losses of its own.
         bias: whether the layer has a bias.
-        device, dtype: of the layer; by default the CPU and float32.
+        device, dtype: of the layer; by default the default device and float32.
         reduction, weight, ignore_index, label_smoothing: as for :class:`CrossEntropyLoss`.
         options: is taken for PyTorch's sake and changes nothing.
 
@@ -134,7 +134,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         cutoffs: at which classes clusters begin, increasing.
         div_value: by how much each cluster has fewer features than the one before.
         head_bias: whether the head has a bias.
-        device, dtype: of the parameters; by default the CPU and float32.
+        device, dtype: of the parameters; by default the default device and float32.
 
     Shape:
         (N, in_features) and a target (N,) of classes, or both without N, to (N,) and a 0-d loss.
@@ -144,8 +144,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     Example:
         >>> import dl4all as dl
-        >>> layer = dl.nn.AdaptiveLogSoftmaxWithLoss(8, 20, cutoffs=[5, 10])
-        >>> output, loss = layer(dl.rand(3, 8, device="cpu"), dl.tensor([0, 7, 19], device="cpu"))
+        >>> layer = dl.nn.AdaptiveLogSoftmaxWithLoss(16, 20, cutoffs=[5, 10])
+        >>> output, loss = layer(dl.rand(3, 16, device="cpu"), dl.tensor([0, 7, 19], device="cpu"))
         >>> output.shape, loss.shape
         ((3,), ())
     """

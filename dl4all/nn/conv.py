@@ -166,7 +166,7 @@ class Conv2d(_ForwardConvNd):
         groups: into how many independent groups the channels are split.
         bias: whether there is a bias.
         padding_mode: ``"zeros"``, ``"reflect"``, ``"replicate"`` or ``"circular"``.
-        device, dtype: of the parameters; by default the CPU and float32.
+        device, dtype: of the parameters; by default the default device and float32.
 
     Shape:
         (N, in_channels, H, W) to (N, out_channels, OH, OW), see
@@ -320,7 +320,7 @@ class ConvTranspose2d(_ConvTransposeNd):
         groups: into how many independent groups the channels are split.
         bias: whether there is a bias.
         padding_mode: only ``"zeros"``.
-        device, dtype: of the parameters; by default the CPU and float32.
+        device, dtype: of the parameters; by default the default device and float32.
 
     Shape:
         (N, in_channels, H, W) to (N, out_channels, OH, OW), see

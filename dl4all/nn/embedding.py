@@ -30,7 +30,7 @@ class Embedding(Module):
         norm_type: the exponent of that norm.
         scale_grad_by_freq: divide gradients by how often the index occurs in the batch.
         sparse: is taken for PyTorch's sake: gradients are dense, with the same values.
-        device, dtype: of the table; by default the CPU and float32.
+        device, dtype: of the table; by default the default device and float32.
 
     Shape:
         Ints of any shape to (..., embedding_dim); ``weight`` is (num_embeddings, embedding_dim).
@@ -147,7 +147,7 @@ class EmbeddingBag(Module):
         sparse: is taken for PyTorch's sake: gradients are dense.
         include_last_offset: whether the last offset is the end of the last bag.
         padding_idx: an index that does not count.
-        device, dtype: of the table; by default the CPU and float32.
+        device, dtype: of the table; by default the default device and float32.
 
     Shape:
         Ints (bags, indices), or (indices,) with the offset of each bag, to (bags, embedding_dim).

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dl4all.nn import hooks
-from dl4all.nn.hooks import Hook, Hooks, RemovableHandle
+from dl4all.nn.hooks import Hook, Hooks
+from dl4all.ops.core.removable_handle import RemovableHandle
 
 
 class HookMethods:

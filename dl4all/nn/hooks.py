@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dl4all import autograd
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
+from dl4all.ops.core.removable_handle import RemovableHandle, add_hook
 from dl4all.tensor.tensor import Tensor
 
 Function = Callable[..., Any]
@@ -29,34 +29,6 @@ Hooks = dict[int, Hook]
 everywhere: Hooks = {}
 """The hooks of all modules."""
 
-_keys = itertools.count()
-
-
-class RemovableHandle:
-    """Removes a hook: by ``remove()``, by a call of the handle, or at the end of a ``with`` block.
-
-    Example:
-        >>> import dl4all as dl
-        >>> layer = dl.nn.Linear(2, 2)
-        >>> handle = layer.register_forward_hook(lambda module, inputs, output: output + 1)
-        >>> handle.remove()
-    """
-
-    def __init__(self, hooks: Hooks, key: int) -> None:
-        self._hooks, self.id = hooks, key
-
-    def remove(self) -> None:
-        """Remove the hook, if it is still there."""
-        self._hooks.pop(self.id, None)
-
-    __call__ = remove
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.remove()
-
 
 def register(hooks: Hooks, hook: Hook, *, prepend: bool = False) -> RemovableHandle:
     """Add a hook after the others, or before them.
@@ -66,15 +38,7 @@ def register(hooks: Hooks, hook: Hook, *, prepend: bool = False) -> RemovableHan
     """
     if not callable(hook.function):
         raise ArgumentError(f"[register_{hook.kind}_hook] expected a function, got {hook.function!r}")
-    key = next(_keys)
-    if prepend:  # the dict itself stays: replicas share it
-        others = dict(hooks)
-        hooks.clear()
-        hooks[key] = hook
-        hooks.update(others)
-    else:
-        hooks[key] = hook
-    return RemovableHandle(hooks, key)
+    return add_hook(hooks, hook, first=prepend)
 
 
 def of_kind(hooks: Hooks, kind: str) -> list[Hook]:

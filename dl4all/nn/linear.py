@@ -20,7 +20,7 @@ class Linear(Module):
         in_features: size of the input's last axis.
         out_features: size of the output's last axis.
         bias: whether there is a bias.
-        device, dtype: of the parameters; by default the CPU and float32.
+        device, dtype: of the parameters; by default the default device and float32.
 
     Shape:
         (..., in_features) to (..., out_features); ``weight`` is (out_features, in_features).
@@ -61,7 +61,7 @@ class Bilinear(Module):
         in1_features, in2_features: sizes of the inputs' last axes.
         out_features: size of the output's last axis.
         bias: whether there is a bias.
-        device, dtype: of the parameters; by default the CPU and float32.
+        device, dtype: of the parameters; by default the default device and float32.
 
     Shape:
         (..., in1_features) and (..., in2_features) to (..., out_features).

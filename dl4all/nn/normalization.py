@@ -177,7 +177,7 @@ class BatchNorm1d(BatchNorm):
         momentum: the weight of a batch in the running statistics; None for the average over all batches.
         affine: whether there are a weight and a bias for each channel.
         track_running_stats: whether there are running statistics.
-        device, dtype: of the parameters and statistics; by default the CPU and float32.
+        device, dtype: of the parameters and statistics; by default the default device and float32.
         bias: False leaves the bias out.
 
     Shape:
@@ -337,7 +337,7 @@ class InstanceNorm1d(_InstanceNorm):
         momentum: the weight of a batch in the running statistics.
         affine: whether there are a weight and a bias for each channel.
         track_running_stats: whether there are running statistics, which are used after ``eval()``.
-        device, dtype: of the parameters and statistics; by default the CPU and float32.
+        device, dtype: of the parameters and statistics; by default the default device and float32.
         bias: False leaves the bias out.
 
     Shape:
@@ -390,7 +390,7 @@ class GroupNorm(Module):
         num_channels: how many channels there are.
         eps: added to the variance, to keep the square root away from 0.
         affine: whether there are a weight and a bias for each channel.
-        device, dtype: of the parameters and statistics; by default the CPU and float32.
+        device, dtype: of the parameters and statistics; by default the default device and float32.
         bias: False leaves the bias out.
 
     Shape:
@@ -441,7 +441,7 @@ class LayerNorm(Module):
         normalized_shape: the sizes of these axes, or the size of the last axis.
         eps: added to the variance, to keep the square root away from 0.
         elementwise_affine: whether there are a weight and a bias for each element.
-        device, dtype: of the parameters and statistics; by default the CPU and float32.
+        device, dtype: of the parameters and statistics; by default the default device and float32.
         bias: False leaves the bias out.
 
     Shape:
@@ -486,7 +486,7 @@ class RMSNorm(Module):
         normalized_shape: the sizes of these axes, or the size of the last axis.
         eps: added to the mean of the squares; None for the distance from 1 to the dtype's next number.
         elementwise_affine: whether there is a weight for each element.
-        device, dtype: of the weight; by default the CPU and float32.
+        device, dtype: of the weight; by default the default device and float32.
 
     Shape:
         (..., *normalized_shape), the same out.

@@ -29,7 +29,7 @@ class Placement:
 
     def to(
         self: M,
-        *targets: DeviceLike | DTypeLike | TensorBase,
+        *targets: DeviceLike | DTypeLike | TensorBase | bool,
         device: DeviceLike | None = None,
         dtype: DTypeLike = None,
         non_blocking: bool = False,
@@ -113,9 +113,8 @@ class Placement:
         )
 
     def _place(self, device: DeviceLike | None, dtype: DTypeLike) -> None:
-        """Move a layer that has been made on the CPU to where its arguments say."""
-        if device is not None or dtype is not None:
-            self.to(device=device, dtype=dtype)
+        """Move a layer that has been made on the CPU to where its arguments say, or to the default device."""
+        self.to(device="auto" if device is None else device, dtype=dtype)
 
     def cpu(self: M) -> M:
         """Move to the CPU."""

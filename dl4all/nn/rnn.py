@@ -264,7 +264,7 @@ class RNN(RNNBase):
         dropout: the probability with which outputs between layers become zero in training.
         bidirectional: whether each layer also runs from the end to the start, which doubles the features of
             the outputs.
-        device, dtype: of the parameters; by default the CPU and float32.
+        device, dtype: of the parameters; by default the default device and float32.
 
     Shape:
         Input (T, N, input_size), (T, input_size) or a packed sequence, and initial states of shape

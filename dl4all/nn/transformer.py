@@ -92,7 +92,7 @@ class TransformerEncoderLayer(_TransformerLayer):
         batch_first: whether tensors are (N, T, d_model) rather than (T, N, d_model).
         norm_first: normalize the input of each sublayer, rather than the output.
         bias: whether linear layers and normalizations have biases.
-        device, dtype: of the parameters; by default the CPU and float32.
+        device, dtype: of the parameters; by default the default device and float32.
 
     Shape:
         (T, N, d_model), or without N, the same out.

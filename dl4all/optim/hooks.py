@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable
 from typing import Any
 
+from dl4all.ops.core.removable_handle import RemovableHandle, add_hook
+
 Hooks = dict[int, Callable[..., Any]]
-_keys = itertools.count()
 
 KINDS = (
     "step_pre", "step_post",
@@ -16,38 +16,6 @@ KINDS = (
 )  # fmt: skip
 EVERY_STEP: dict[str, Hooks] = {"step_pre": {}, "step_post": {}}
 """The hooks of all optimizers' steps."""
-
-
-class RemovableHandle:
-    """Removes a hook.
-
-    As a context manager it removes the hook at the end of the ``with`` block.
-    """
-
-    def __init__(self, hooks: Hooks, key: int) -> None:
-        self._hooks, self.id = hooks, key
-
-    def remove(self) -> None:
-        """Remove the hook; it may have been removed before."""
-        self._hooks.pop(self.id, None)
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.remove()
-
-
-def add_hook(hooks: Hooks, hook: Callable[..., Any], *, first: bool = False) -> RemovableHandle:
-    """Add a hook behind the others, or in front of them."""
-    key = next(_keys)
-    others = dict(hooks)
-    if first:
-        hooks.clear()
-    hooks[key] = hook
-    if first:
-        hooks.update(others)
-    return RemovableHandle(hooks, key)
 
 
 def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:

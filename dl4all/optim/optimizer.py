@@ -12,9 +12,10 @@ from dl4all.autograd import enable_grad
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
 from dl4all.ops.core.limits import real
+from dl4all.ops.core.removable_handle import RemovableHandle, add_hook
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import fill_with
-from dl4all.optim.hooks import EVERY_STEP, KINDS, Hooks, RemovableHandle, add_hook, hooked_step
+from dl4all.optim.hooks import EVERY_STEP, KINDS, Hooks, hooked_step
 from dl4all.optim.hooks import register_optimizer_step_post_hook as register_optimizer_step_post_hook
 from dl4all.optim.hooks import register_optimizer_step_pre_hook as register_optimizer_step_pre_hook
 from dl4all.optim.options import check_implementation
@@ -27,6 +28,9 @@ ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tens
 
 NDArray = npt.NDArray[Any]
 Hook = Callable[..., Any]
+
+SavedValues = list[tuple[Tensor, Mapping[str, Any]]]
+"""Parameters of a group, and what a state has of each."""
 
 
 class Optimizer:
@@ -287,19 +291,40 @@ class Optimizer:
         for hook in self._hooks["load_state_dict_pre"].values():
             changed = hook(self, state_dict)
             state_dict = state_dict if changed is None else changed
-        groups, saved = checked_groups(self._name, state_dict)
-        merged = self._merged_groups(groups)
+        merged, saved = self._checked(state_dict)
         loaded: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
-        for group, other in zip(merged, groups, strict=True):
-            for number, p in zip(other["params"], group["params"], strict=True):
-                if number in saved:
-                    self._check_values(p, saved[number], group)
-                    loaded[p] = self._loaded_values(p, saved[number], group)
+        for group, pairs in zip(merged, saved, strict=True):
+            for p, values in pairs:
+                loaded[p] = self._loaded_values(p, values, group)
         for group, other in zip(self.param_groups, merged, strict=True):
             group.update(other)
         self.state = loaded
         for hook in self._hooks["load_state_dict_post"].values():
             hook(self)
+
+    def _check_state(self, state_dict: Any) -> None:
+        """Raise an ArgumentError unless a state can be loaded; hooks that change it are not called."""
+        if self._hooks["load_state_dict_pre"]:
+            checked_groups(self._name, state_dict)
+        else:
+            self._checked(state_dict)
+
+    def _checked(self, state_dict: Any) -> tuple[list[dict[str, Any]], list[SavedValues]]:
+        """The groups with the options of a saved state, and its values for the parameters of each.
+
+        Raises:
+            ArgumentError: it cannot be loaded.
+        """
+        groups, saved = checked_groups(self._name, state_dict)
+        merged = self._merged_groups(groups)
+        found = [
+            [(p, saved[n]) for n, p in zip(other["params"], group["params"], strict=True) if n in saved]
+            for group, other in zip(merged, groups, strict=True)
+        ]
+        for group, pairs in zip(merged, found, strict=True):
+            for p, values in pairs:
+                self._check_values(p, values, group)
+        return merged, found
 
     def _merged_groups(self, groups: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The groups with the options of saved ones.

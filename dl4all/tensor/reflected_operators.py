@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dl4all import ops
+from dl4all.ops import elementwise, linalg
 from dl4all.ops.core.tensor_base import Scalar, TensorBase
 
 
@@ -21,7 +21,7 @@ class ReflectedOperators(TensorBase):
             >>> (3 - dl.tensor([1.0, 2.0])).tolist()
             [2.0, 1.0]
         """
-        return ops.sub(other, self)
+        return elementwise.sub(other, self)
 
     def __rtruediv__(self, other: Scalar) -> Any:
         """A number divided by each element.
@@ -31,7 +31,7 @@ class ReflectedOperators(TensorBase):
             >>> (4 / dl.tensor([1.0, 2.0])).tolist()
             [4.0, 2.0]
         """
-        return ops.true_divide(other, self)
+        return elementwise.true_divide(other, self)
 
     def __rpow__(self, other: Scalar) -> Any:
         """A number to the power of each element.
@@ -41,7 +41,7 @@ class ReflectedOperators(TensorBase):
             >>> (2 ** dl.tensor([1, 3])).tolist()
             [2, 8]
         """
-        return ops.pow(other, self)
+        return elementwise.pow(other, self)
 
     def __rmod__(self, other: Scalar) -> Any:
         """The remainder of a number divided by each element.
@@ -51,7 +51,7 @@ class ReflectedOperators(TensorBase):
             >>> (5 % dl.tensor([2, 3])).tolist()
             [1, 2]
         """
-        return ops.remainder(other, self)
+        return elementwise.remainder(other, self)
 
     def __rfloordiv__(self, other: Scalar) -> Any:
         """A number divided by each element, rounded down.
@@ -61,7 +61,7 @@ class ReflectedOperators(TensorBase):
             >>> (5 // dl.tensor([2, 3])).tolist()
             [2, 1]
         """
-        return ops.floor_divide(other, self)
+        return elementwise.floor_divide(other, self)
 
     def __rmatmul__(self, other: TensorBase) -> Any:
         """The matrix product with the tensor on the right.
@@ -72,4 +72,4 @@ class ReflectedOperators(TensorBase):
             >>> x.__rmatmul__(x).item()
             5.0
         """
-        return ops.matmul(other, self)
+        return linalg.matmul(other, self)

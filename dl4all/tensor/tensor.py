@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.limits import host_memory
 from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import NUMBERS
+from dl4all.ops.core.removable_handle import RemovableHandle, add_hook
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, Shape, TensorBase, check_repeated
 from dl4all.ops.elementwise.comparison import eq, ne
 from dl4all.ops.memory import transfer
@@ -32,8 +32,6 @@ from dl4all.tensor.print_options import text_of
 from dl4all.tensor.properties import Properties
 from dl4all.tensor.random_fills import RandomFills
 from dl4all.tensor.reflected_operators import ReflectedOperators
-
-_hook_keys = itertools.count()
 
 
 class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewTensors, ReflectedOperators):
@@ -532,11 +530,11 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
         if self.grad_meta.node is not None:
             self.grad_meta.node.retained[self.grad_meta.output] = weakref.ref(self)
 
-    def register_hook(self, hook: tape.Hook) -> Callable[[], None]:
+    def register_hook(self, hook: tape.Hook) -> RemovableHandle:
         """Call `hook` with the gradient when it is complete; a result other than None replaces the gradient.
 
         Returns:
-            A function that removes the hook.
+            A handle whose ``remove()`` removes the hook.
 
         Raises:
             GradientError: the tensor does not require gradients.
@@ -548,14 +546,13 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
             >>> (x * 3).sum().backward()
             >>> x.grad.tolist()
             [30.0, 30.0]
+            >>> handle.remove()
         """
         record = self.grad_meta
         if record is None or not record.requires_grad:
             raise GradientError("[register_hook] this tensor does not require gradients")
         hooks = record.hooks if record.node is None else record.node.hooks.setdefault(record.output, {})
-        key = next(_hook_keys)
-        hooks[key] = hook
-        return lambda: hooks.pop(key, None) and None
+        return add_hook(hooks, hook)
 
     def sum_to_size(self, *size: int | Shape) -> Tensor:
         """The sum over the axes along which a tensor of shape `size` would be broadcast to this one's shape.

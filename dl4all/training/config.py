@@ -19,6 +19,7 @@ from dl4all import data, models, optim
 from dl4all.config import read_toml, shown
 from dl4all.errors import ConfigError
 from dl4all.optim import lr_scheduler
+from dl4all.tensor.tensor import Tensor
 
 Factory = Callable[..., Any]
 Table = dict[str, Any]
@@ -28,8 +29,13 @@ _NETWORKS = (
     *("resnet18", "resnet34", "resnet50", "mobilenet_v2"),
     *("vgg11", "vgg11_bn", "vgg13", "vgg13_bn", "vgg16", "vgg16_bn"),
 )
-_NO_OPTIMIZERS = ("EMA", "Optimizer", "lr_scheduler")
-_NO_SCHEDULES = ("LRScheduler", "LambdaLR", "SequentialLR")  # they take functions or other schedules
+_NO_OPTIMIZERS = (
+    *("EMA", "Optimizer", "lr_scheduler", "swa_utils"),
+    *("LBFGS", "Muon", "SparseAdam"),  # they take a closure, matrices alone, or sparse gradients
+)
+_NO_SCHEDULES = (  # they take functions or other schedules
+    *("LRScheduler", "ChainedScheduler", "LambdaLR", "MultiplicativeLR", "SequentialLR"),
+)
 
 DATA: dict[str, Factory] = {name: getattr(data, name) for name in _SOURCES}
 MODELS: dict[str, Factory] = {
@@ -263,7 +269,8 @@ def readable(hint: Any) -> str:
     """
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(readable(member) for member in inner if member is not type(None))
+        shown_members = [member for member in inner if member not in (type(None), Tensor)]  # TOML has neither
+        return " or ".join(map(readable, shown_members))
     if origin is typing.Literal:
         return f"one of {', '.join(map(repr, inner))}"
     if origin is tuple and Ellipsis not in inner:

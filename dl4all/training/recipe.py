@@ -30,8 +30,9 @@ class Prepared:
     Example:
         >>> import dl4all as dl
         >>> import pathlib
-        >>> text = 'epochs = 2\\ndata = {name = "xor", test = 0.0}\\nmodel.name = "mlp"\\noptimizer.name = "SGD"'
-        >>> size = pathlib.Path("xor.toml").write_text(text)
+        >>> parts = 'model.name = "mlp"', 'optimizer.name = "SGD"'
+        >>> lines = ["epochs = 2", 'data = {name = "xor", test = 0.0}', *parts]
+        >>> size = pathlib.Path("xor.toml").write_text("\\n".join(lines))
         >>> prepared = dl.training.prepare(dl.training.read_config("xor.toml"), progress=False)
         >>> len(prepared.fit())
         2

@@ -158,7 +158,8 @@ def _options(trainer: Trainer, state: Mapping[str, Any]) -> list[str]:
         return lines
     ignored = {"params", *(SCHEDULED if trainer.scheduler is not None else ("initial_lr",))}
     groups = trainer.optimizer.param_groups
-    for number, (group, other) in enumerate(zip(groups, state["optimizer"]["param_groups"], strict=True)):
+    # a hook may make other groups of the saved ones when they are loaded: those have nothing to compare
+    for number, (group, other) in enumerate(zip(groups, state["optimizer"]["param_groups"], strict=False)):
         for name in group:
             mine, theirs = group[name], other.get(name, group[name])
             if name not in ignored and _plain(mine) != _plain(theirs):

@@ -200,13 +200,13 @@ def test_hooks(device: str) -> None:
     x = leaf([1.0, 2.0], device)
     y = x * 3
     seen: list[Any] = []
-    remove = y.register_hook(lambda g: seen.append(g.tolist()))
+    handle = y.register_hook(lambda g: seen.append(g.tolist()))
     y.register_hook(lambda g: g * 10)
     x.register_hook(lambda g: g + 1)
     y.backward(ones(y), retain_graph=True)
     assert seen == [[1.0, 1.0]]
     assert x.grad.tolist() == [31.0, 31.0]
-    remove()
+    handle.remove()
     y.backward(ones(y))
     assert len(seen) == 1
 

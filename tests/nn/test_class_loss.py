@@ -11,6 +11,9 @@ import dl4all as dl
 
 torch = pytest.importorskip("torch", reason="results are compared with PyTorch's")
 
+CLASS_LOSSES = ("AdaptiveLogSoftmaxWithLoss", "LinearCrossEntropyLoss")
+"""The losses that the tests of this file compare."""
+
 
 def compare(name: str, args: Any, options: Any, target: Any, device: str) -> None:
     """Results and gradients of all parameters."""
@@ -34,16 +37,14 @@ def compare(name: str, args: Any, options: Any, target: Any, device: str) -> Non
 @pytest.mark.parametrize("bias", [False, True])
 def test_adaptive_softmax(bias: bool, device: str) -> None:
     target = np.array([0, 19, 4, 5, 11, 9, 10])
-    compare(
-        "AdaptiveLogSoftmaxWithLoss", (8, 20, [5, 10]), {"div_value": 2.0, "head_bias": bias}, target, device
-    )
+    compare(CLASS_LOSSES[0], (8, 20, [5, 10]), {"div_value": 2.0, "head_bias": bias}, target, device)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_linear_cross_entropy(reduction: str, device: str) -> None:
     target = np.random.default_rng(1).integers(0, 3, (7, 2))
     options = {"out_features": (2,), "bias": True, "reduction": reduction, "label_smoothing": 0.1}
-    compare("LinearCrossEntropyLoss", (5, 3), options, target, device)
+    compare(CLASS_LOSSES[1], (5, 3), options, target, device)
 
 
 def test_predictions_and_bad_cutoffs() -> None:

@@ -105,7 +105,8 @@ def test_forward_hooks() -> None:
 
 
 def test_handles() -> None:
-    net, calls = dl.nn.Linear(2, 2), []
+    net = dl.nn.Linear(2, 2)
+    calls: list[Any] = []
     x = dl.tensor(numbers(3, 2))
     handle = net.register_forward_hook(lambda *_: calls.append(1))
     net(x)

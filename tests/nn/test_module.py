@@ -375,3 +375,11 @@ def test_a_module_in_two_places_has_both_names() -> None:
     net = dl.nn.Sequential(shared, dl.nn.Sequential(shared))
     assert list(net.state_dict()) == ["0.weight", "0.bias", "1.0.weight", "1.0.bias"]
     assert [name for name, _ in net.named_parameters()] == ["0.weight", "0.bias"]
+
+
+def test_parameters_are_made_on_the_default_device(device: str) -> None:
+    """As other tensors are, so that a script that names no device has one."""
+    with dl.device(device):
+        layer, x = dl.nn.Sequential(dl.nn.Linear(3, 2), dl.nn.BatchNorm1d(2)), dl.rand(5, 3)
+        assert {str(tensor.device) for tensor in (*layer.state_dict().values(), x, layer(x))} == {device}
+    assert str(dl.nn.Linear(3, 2, device="cpu").weight.device) == "cpu"

@@ -17,6 +17,8 @@ torch = pytest.importorskip("torch", reason="modules are compared with PyTorch's
 
 
 class Net(dl.nn.Module):
+    mean: dl.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.fc = dl.nn.Linear(3, 2)
@@ -174,7 +176,7 @@ def change_containers(nn: Any) -> list[Any]:
     many[0] = nn.Linear(1, 11)
     del many[2]
     many += [nn.Linear(1, 13)]
-    found = [sizes(many), list(many.state_dict()), sizes(many + nn.ModuleList([nn.Linear(1, 17)]))]
+    found: list[Any] = [sizes(many), list(many.state_dict()), sizes(many + nn.ModuleList([nn.Linear(1, 17)]))]
     chain = nn.Sequential(*many).insert(0, nn.Linear(1, 19))
     found += [chain.pop(1).out_features, sizes(chain), sizes(chain[1:]), sizes([chain[-1]])]
     named = nn.ModuleDict({"a": nn.Linear(1, 2)})

@@ -117,13 +117,13 @@ class Scaled(dl.nn.Module):
 
 def test_parametrizations_of_ones_own() -> None:
     parametrize = dl.nn.utils.parametrize
-    layer = dl.nn.Linear(3, 2)
+    layer: Any = dl.nn.Linear(3, 2)  # a type checker knows no `parametrizations`
     before = layer.weight.detach().numpy().copy()
     parametrize.register_parametrization(layer, "weight", Scaled())
     parametrize.register_parametrization(layer, "weight", Scaled())
     np.testing.assert_allclose(layer.weight.detach().numpy(), before, rtol=1e-6)
     np.testing.assert_allclose(layer.parametrizations.weight.original.detach().numpy(), before / 4, rtol=1e-6)
-    assert isinstance(layer, dl.nn.Linear)
+    assert dl.nn.Linear in type(layer).__mro__
     assert parametrize.is_parametrized(layer, "weight")
     assert not parametrize.is_parametrized(layer, "bias")
     assert parametrize.type_before_parametrizations(layer) is dl.nn.Linear
@@ -184,7 +184,7 @@ def test_pruning() -> None:
             assert ours == theirs
         else:
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
-    layer = dl.nn.Linear(7, 3)
+    layer: Any = dl.nn.Linear(7, 3)
     dl.nn.utils.prune.random_unstructured(layer, "weight", amount=5)
     dl.nn.utils.prune.random_structured(layer, "bias", amount=1, dim=0)
     assert (int((layer.weight == 0).sum()), int((layer.bias == 0).sum())) == (5, 1)
@@ -214,7 +214,8 @@ def test_fusion(transposed: bool) -> None:
     conv = (torch.nn.ConvTranspose2d if transposed else torch.nn.Conv2d)(2, 3, 3, bias=False)
     args = (conv.weight, None, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias)
     ours = [dl.tensor(a.detach().numpy()) if isinstance(a, torch.Tensor) else a for a in args]
-    got = dl.nn.utils.fuse_conv_bn_weights(*ours, transpose=transposed)
+    fused: Any = dl.nn.utils.fuse_conv_bn_weights  # a list stands for arguments of several types
+    got = fused(*ours, transpose=transposed)
     expected = torch.nn.utils.fuse_conv_bn_weights(*args, transpose=transposed)
     for one, other in zip(got, expected, strict=True):
         np.testing.assert_allclose(one.detach().numpy(), other.detach().numpy(), rtol=1e-4, atol=1e-6)

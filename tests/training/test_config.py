@@ -84,7 +84,7 @@ def test_the_same_file_gives_the_same_to_the_last_bit(tmp_path: Path, device: st
 
 def test_held_out_samples_are_the_same_for_every_seed(tmp_path: Path) -> None:
     runs = [ready(written(tmp_path, GOOD.replace("seed = 7", f"seed = {seed}"))) for seed in (1, 2)]
-    first, second = (run.test.dataset.arrays[0] for run in runs if run.test)  # type: ignore[attr-defined]
+    first, second = (run.test.dataset.arrays[0] for run in runs if run.test)
     np.testing.assert_array_equal(first, second)
     one, other = (next(iter(run.trainer.model.parameters())).detach().numpy() for run in runs)
     assert not np.array_equal(one, other)

@@ -377,7 +377,7 @@ def test_a_state_of_a_scheduler_that_is_half_right(change: dict[str, Any], messa
         state = scheduler.state_dict() | change
         before = copy.deepcopy(one.state_dict())
         with pytest.raises(ArgumentError, match=rf"^\[StepLR\] .*{message}"):
-            one.load_state_dict(state if one is scheduler else {**one.state_dict(), "schedulers": [state]})
+            one.load_state_dict(state if one is scheduler else {**one.state_dict(), "_schedulers": [state]})
         assert one.state_dict() == before
 
 

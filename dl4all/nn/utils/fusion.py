@@ -150,8 +150,7 @@ def _folded(
     scale = ones_like(mean) if scale is None else scale.detach()
     factors = scale * ops.rsqrt(var + eps)
     old = zeros_like(mean) if bias is None else bias.detach()
-    shape = [1] * weight.ndim
-    shape[axis] = -1
+    shape = tuple(-1 if at == axis else 1 for at in range(weight.ndim))
     new = (old - mean) * factors + (0.0 if shift is None else shift.detach())
     return (
         Parameter((weight.detach() * factors.reshape(shape)).to(weight.dtype), weight.requires_grad),

@@ -161,7 +161,8 @@ def spectral_norm(
     """
     axis = outputs_of(module) if dim is None else dim
     made = _SpectralNorm(getattr(module, name), n_power_iterations, axis, eps)
-    return parametrize.register_parametrization(module, name, made)
+    parametrize.register_parametrization(module, name, made)
+    return module
 
 
 def outputs_of(module: Module) -> int:
@@ -323,4 +324,5 @@ def orthogonal(
             f"[orthogonal] orthogonal_map must be 'matrix_exp' or 'householder', got {orthogonal_map!r}"
         )
     made = _Orthogonal(weight, orthogonal_map, use_trivialization)
-    return parametrize.register_parametrization(module, name, made, unsafe=True)
+    parametrize.register_parametrization(module, name, made, unsafe=True)
+    return module

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.nn.hooks import RemovableHandle
 from dl4all.nn.module import Module
 from dl4all.nn.parameter import Parameter
+from dl4all.ops.core.removable_handle import RemovableHandle
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.random import rand
 from dl4all.tensor.tensor import Tensor

@@ -8,10 +8,10 @@ from dl4all import ops
 from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError
 from dl4all.nn import functional
-from dl4all.nn.hooks import RemovableHandle
 from dl4all.nn.module import Module
 from dl4all.nn.parameter import Parameter
 from dl4all.nn.utils.parametrizations import outputs_of, rows_of
+from dl4all.ops.core.removable_handle import RemovableHandle
 from dl4all.tensor.random import randn
 from dl4all.tensor.tensor import Tensor
 

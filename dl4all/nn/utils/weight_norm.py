@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dl4all.errors import ArgumentError
-from dl4all.nn.hooks import RemovableHandle
 from dl4all.nn.module import Module
 from dl4all.nn.parameter import Parameter
 from dl4all.nn.utils.parametrizations import norm_except_dim
+from dl4all.ops.core.removable_handle import RemovableHandle
 from dl4all.tensor.tensor import Tensor
 
 

@@ -101,6 +101,7 @@ class Op(Generic[P]):
         self._set_gradient(grad)
         self._result_rule: tuple[GradientRule, Callable[..., bool]] | None = None
         self._fold: Callable[..., Any] | None = None
+        self._alone: Callable[[Any], Any] | None = None
         self._sample_axes = -1  # no tensor has as many
         self.takes_out = False  # whether calls may name tensors for the result
         self.optional = self.parameters.optional  # operands that may be None
@@ -145,6 +146,10 @@ class Op(Generic[P]):
         """
         self._fold = fold
 
+    def define_alone(self, function: Callable[[Any], Any]) -> None:
+        """Let a function answer calls with the first operand alone, where the op needs more."""
+        self._alone = function
+
     def define_sample(self, axes: int) -> None:
         """Let the op take a single sample too, a first operand with `axes` axes: as a batch of one."""
         self._sample_axes = axes
@@ -174,7 +179,12 @@ class Op(Generic[P]):
             out = kwargs.pop("out")
             if out is not None:
                 return primitives.write_results(self.name, self, args, kwargs, out)
-        operands, arguments = self.bind(args, kwargs)
+        try:
+            operands, arguments = self.bind(args, kwargs)
+        except TypeError:
+            if self._alone is None or len(args) != 1 or kwargs:
+                raise
+            return self._alone(args[0])
         if self._sample_axes >= 0 and _has_axes(operands[0], self._sample_axes):
             batch = primitives.reshape(operands[0], (1, *operands[0].shape))
             result = self(batch, *operands[1:], **arguments)

@@ -49,7 +49,7 @@ def named_sizes(op: str, args: tuple[Any, ...], named: dict[str, Any], keyword: 
 
 def _converted_sizes(op: str, values: Any) -> Shape:
     """Sizes of which some are NumPy's integers or tensors of one, or none that are allowed."""
-    values = [host_int(size) for size in ((values,) if isinstance(values, TensorBase) else values)]
+    values = tuple(host_int(size) for size in ((values,) if isinstance(values, TensorBase) else values))
     if not all(isinstance(size, (int, np.integer)) for size in values):
         raise ArgumentError(f"[{op}] expected ints, got {values}")
     result = tuple(int(size) for size in values)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from dl4all.errors import DTypeError
@@ -148,6 +146,11 @@ def where(condition: Array, input: Array, other: Array) -> Array:
         >>> x = dl.tensor([1.0, -2.0])
         >>> dl.where(x > 0, x, 0.0).tolist()
         [1.0, 0.0]
+
+        A condition alone gives the indices where it is true: :func:`nonzero` with ``as_tuple=True``.
+
+        >>> dl.where(x > 0)[0].tolist()
+        [0]
     """
     return np.where(condition, input, other)
 
@@ -173,7 +176,7 @@ def masked_fill(input: TensorBase, mask: TensorBase, value: Array | Scalar) -> A
         [1.0, 0.0]
     """
     if isinstance(value, NUMBERS) and input.dtype.kind != "f":
-        value = bool(value) if input.dtype.kind == "b" else math.trunc(value)
+        value = bool(value) if input.dtype.kind == "b" else int(value)
     filled = where(mask, value, input)
     if filled.dtype != input.dtype:
         raise DTypeError(

@@ -443,3 +443,6 @@ def nonzero(input: T, as_tuple: bool = False) -> Array:
         return from_host(result_class, np.argwhere(array).astype(np.int64), input.device, copy=False)
 
     return by_kernels_or_host("nonzero", input, kernels, host, waits=True)
+
+
+where.define_alone(partial(nonzero, as_tuple=True))
