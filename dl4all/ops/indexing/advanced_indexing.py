@@ -62,8 +62,8 @@ def getitem(input: T, key: object) -> T:
         >>> x[1, 1].item(), x[[0, 2], [1, 0]].tolist(), x[x[:, 0].numpy() > 2].tolist()
         (4.0, [2.0, 5.0], [[3.0, 4.0], [5.0, 6.0]])
     """
-    if is_basic(key):
-        return index(input, key)
+    if key.__class__ is int or is_basic(key):  # the quicker question first
+        return index(input, key)  # type: ignore[arg-type]
     return _advanced_getitem(input, key)
 
 

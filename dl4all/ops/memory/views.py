@@ -127,7 +127,7 @@ def view(input: T, *args: Any, **named: Any) -> T:
         if "dtype" in named:
             return _view_as_dtype(input, named["dtype"])
         args = layout.named_sizes("view", args, named, "size")
-    elif len(args) == 1 and isinstance(args[0], DTYPE_CLASSES):
+    elif len(args) == 1 and args[0].__class__ is not int and isinstance(args[0], DTYPE_CLASSES):
         return _view_as_dtype(input, args[0])
     old_shape = input.shape
     new_shape = layout.complete_shape(layout.sizes("view", args), old_shape, "view")
