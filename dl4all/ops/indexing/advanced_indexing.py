@@ -19,7 +19,8 @@ from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.indexing.indices import Indices, NDArray, flat_indices, indices_into
 from dl4all.ops.indexing.rows import take_rows, take_rows_backward
-from dl4all.ops.memory.views import BasicIndex, index, permute, reshape
+from dl4all.ops.memory.parts import BasicIndex, index
+from dl4all.ops.memory.views import permute, reshape
 
 T = TypeVar("T", bound=TensorBase)
 
