@@ -239,7 +239,7 @@ class DTypeError(Dl4allError, TypeError):
         >>> dl.ones(2, 3) @ dl.ones(3, 2, dtype=dl.int64)
         Traceback (most recent call last):
             ...
-        dl4all.errors.DTypeError: [matmul] expected numbers of one dtype, got float32, int64; convert with .to(dtype)
+        dl4all.errors.DTypeError: [matmul] expected numbers of one dtype, got float32, int64; convert ...(dtype)
     """
 
 

@@ -200,7 +200,7 @@ def _batches(batch_size: int = 1, num_workers: int = 0, prefetch: int = 2, seed:
         dl.data.TensorDataset(np.arange(6.0)),
         batch_size,
         True,
-        num_workers,
+        num_workers=num_workers,
         prefetch=prefetch,
         seed=seed,
         device=None,
