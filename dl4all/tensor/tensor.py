@@ -34,7 +34,7 @@ from dl4all.tensor.random_fills import RandomFills
 from dl4all.tensor.reflected_operators import ReflectedOperators
 
 if TYPE_CHECKING:
-    from dl4all.tensor.sparse import SparseTensor
+    from dl4all.tensor.sparse import SparseTensor  # which has the class below as a base
 
 
 class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewTensors, ReflectedOperators):

@@ -9,6 +9,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.multi_device.op_cost import op_seconds, op_work
+from dl4all.ops.reduce import softmax_function
 from dl4all.scheduler.cost_model import speeds
 from dl4all.scheduler.simulation import simulated_device
 
@@ -19,7 +20,7 @@ from dl4all.scheduler.simulation import simulated_device
         (dl.ops.matmul, [(7, 5), (5, 9)], {}),
         (dl.ops.add, [(7, 1), (1, 9)], {}),
         (dl.ops.conv2d, [(2, 3, 8, 8), (4, 3, 3, 3)], {"padding": 1}),
-        (dl.ops.softmax, [(6, 5)], {"dim": 1}),
+        (softmax_function.softmax, [(6, 5)], {"dim": 1}),
     ],
 )
 def test_a_simulated_device_takes_what_is_predicted(op: Any, shapes: Any, arguments: Any) -> None:

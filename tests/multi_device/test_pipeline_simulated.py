@@ -192,7 +192,7 @@ def test_a_model_that_fits_two_devices_and_not_one() -> None:
         piped.train_step(inputs, targets, MSE)
         optimizer.step()
     for parameter, wanted in zip(model.parameters(), expected.parameters(), strict=True):
-        np.testing.assert_allclose(parameter.detach().numpy(), wanted.numpy(), rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(parameter.detach().numpy(), wanted.detach().numpy(), rtol=1e-3, atol=1e-5)
 
 
 def _step(model: dl.nn.Module, optimizer: Any, inputs: dl.Tensor, targets: dl.Tensor) -> None:

@@ -21,7 +21,8 @@ from dl4all.ops.core.limits import real
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.linalg.matrix_product import matmul
-from dl4all.ops.memory.views import expand, narrow, reshape, transpose
+from dl4all.ops.memory.parts import narrow
+from dl4all.ops.memory.views import expand, reshape, transpose
 from dl4all.ops.random.dropout_functions import dropout
 from dl4all.ops.reduce.softmax_function import softmax
 
