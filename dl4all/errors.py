@@ -236,10 +236,10 @@ class DTypeError(Dl4allError, TypeError):
 
     Example:
         >>> import dl4all as dl
-        >>> dl.ones(2, 3) @ dl.ones(3, 2, dtype=dl.int64)
+        >>> dl.nn.functional.softmax(dl.ones(2, 3, dtype=dl.int64), -1)
         Traceback (most recent call last):
             ...
-        dl4all.errors.DTypeError: [matmul] expected numbers of one dtype, got float32, int64; convert with .to(dtype)
+        dl4all.errors.DTypeError: [softmax] expected floats of one dtype, got int64; convert with .to(dtype)
     """
 
 

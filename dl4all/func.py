@@ -21,7 +21,8 @@ from dl4all.nn.module import Module
 from dl4all.nn.utils.stateless import functional_call
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.indexing.concatenation import stack
-from dl4all.ops.memory.views import select, view
+from dl4all.ops.memory.parts import select
+from dl4all.ops.memory.views import view
 from dl4all.tensor.tensor import Tensor
 
 __all__ = [

@@ -14,6 +14,7 @@ from benchmarks.scripts.cases import CASES, Case
 from benchmarks.scripts.comparison import Comparison, differences
 from benchmarks.scripts.page import Row, page
 from benchmarks.scripts.repositories import Repository, imports_torch, other_changes, with_dl4all
+from benchmarks.scripts.results import with_new_rows
 from benchmarks.scripts.run import measured
 
 NETWORK = """
@@ -87,6 +88,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Reposito
     return mirror, Repository("some/one", head.stdout.strip())
 
 
+@pytest.mark.slow
 def test_scripts_run_with_both_and_have_equal_losses(
     repository: tuple[Path, Repository], tmp_path: Path
 ) -> None:
@@ -152,6 +154,18 @@ def test_page_shows_what_failed() -> None:
     assert "| 0 | 3+ | 0.0e+00 | 2.0e-06 | 1.0e-06 | yes | 1.50 |" in text
     assert "dl4all: AttributeError: no x" in text
     assert "- a script: its reason" in text
+
+
+def test_measured_rows_are_kept(tmp_path: Path) -> None:
+    file = tmp_path / "scripts.json"
+    first, again, second = (
+        Row(CASES[k], Comparison(steps, 5, 0.0, 2e-6, 1e-6, None), 0, True, "")
+        for k, steps in ((1, 4), (1, 5), (0, 5))
+    )
+    failed = Row(CASES[2], None, 3, False, "dl4all: no x")
+    assert with_new_rows(file, [first, failed], "cpu", "2.13.0") == [first, failed]
+    assert with_new_rows(file, [again, second], "cpu", "2.13.0") == [second, again, failed]
+    assert with_new_rows(file, [first], "vulkan:0", "2.13.0") == [first]
 
 
 def test_cases_have_names_of_their_own() -> None:

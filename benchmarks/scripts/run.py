@@ -4,6 +4,8 @@
     python benchmarks/scripts/run.py --script mnist --script vae --device vulkan:0
     python benchmarks/scripts/run.py --write                  # and write docs/torch-scripts.md
 
+``--write`` keeps the rows of scripts that were not run now; docs/measured/scripts.json has them.
+
 Each is run four times: with PyTorch as it is, for its times; with PyTorch and dl4all's random numbers, for
 its losses; the same with numbers that are one unit in the last place off, which shows what rounding makes
 of them; and with dl4all.
@@ -24,9 +26,11 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.scripts.cases import CASES, OMITTED, Case  # noqa: E402
 from benchmarks.scripts.comparison import compare  # noqa: E402
 from benchmarks.scripts.page import Row, page, table_lines  # noqa: E402
+from benchmarks.scripts.results import with_new_rows  # noqa: E402
 from benchmarks.scripts.runs import DL4ALL, NUDGED, SAME, TORCH, Run, changed_lines, run  # noqa: E402
 
 PAGE = ROOT / "docs" / "torch-scripts.md"
+MEASURED = ROOT / "docs" / "measured" / "scripts.json"
 ENDS = ("finished", "stopped")
 
 
@@ -53,7 +57,8 @@ def main(
             if row.failure and verbose:
                 click.echo(output[-3000:], err=True)
     if write:
-        PAGE.write_text(page(rows, OMITTED, device, version("torch")), encoding="utf-8")
+        shown = with_new_rows(MEASURED, rows, device, version("torch"))
+        PAGE.write_text(page(shown, OMITTED, device, version("torch")), encoding="utf-8")
     unequal = [row.case.name for row in rows if row.comparison is None or not row.comparison.equal]
     if unequal:
         sys.exit(f"not equal: {', '.join(unequal)}")

@@ -12,7 +12,8 @@ from dl4all.autograd.grad_mode import enable_grad
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.indexing.concatenation import stack
-from dl4all.ops.memory.views import index, reshape
+from dl4all.ops.memory.parts import index
+from dl4all.ops.memory.views import reshape
 
 Function = Callable[..., Any]
 

@@ -12,7 +12,8 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import Level
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.indexing.concatenation import stack
-from dl4all.ops.memory.views import expand, select, unsqueeze
+from dl4all.ops.memory.parts import select
+from dl4all.ops.memory.views import expand, unsqueeze
 from dl4all.ops.vmap import batched_tensor, batching_rules
 
 logger = logging.getLogger("dl4all")

@@ -72,7 +72,8 @@ class Embedding(Module):
         if self.padding_idx is not None and _weight is None:
             with tape.gradients(False):
                 fill_with(self.weight[self.padding_idx], 0)
-        self._place(device, dtype)
+        given = None if _weight is None else _weight.device
+        self._place(given if device is None else device, dtype)
 
     @classmethod
     def from_pretrained(
@@ -188,7 +189,8 @@ class EmbeddingBag(Module):
         self.mode, self.include_last_offset, self.padding_idx = mode, include_last_offset, padding_idx
         self.max_norm, self.norm_type, self.sparse = max_norm, norm_type, sparse
         self.weight = _table("EmbeddingBag", num_embeddings, embedding_dim, _weight, True)
-        self._place(device, dtype)
+        given = None if _weight is None else _weight.device
+        self._place(given if device is None else device, dtype)
 
     @classmethod
     def from_pretrained(

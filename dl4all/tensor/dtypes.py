@@ -68,7 +68,7 @@ def set_default_dtype(d: DTypeLike) -> None:
     default.dtype = dtype
 
 
-def set_default_tensor_type(t: Any) -> None:
+def set_default_tensor_type(t: object) -> None:
     """:func:`set_default_dtype` by a class of tensors or its name, as old scripts do.
 
     Raises:

@@ -369,6 +369,9 @@ class Methods(TensorBase):
 
     # memory
 
+    select = ops.select
+    narrow = ops.narrow
+    diagonal = ops.diagonal
     contiguous = ops.contiguous
     reshape = ops.reshape
     reshape_as = ops.reshape_as
@@ -387,9 +390,6 @@ class Methods(TensorBase):
     expand = ops.expand
     expand_as = ops.expand_as
     broadcast_to = ops.broadcast_to
-    select = ops.select
-    narrow = ops.narrow
-    diagonal = ops.diagonal
 
     # random
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 from dl4all.ops import elementwise, linalg
 from dl4all.ops.core.tensor_base import Scalar, TensorBase
+
+T = TypeVar("T", bound="ReflectedOperators")
 
 
 class ReflectedOperators(TensorBase):
@@ -13,7 +15,7 @@ class ReflectedOperators(TensorBase):
 
     __slots__ = ()
 
-    def __rsub__(self, other: Scalar) -> Any:
+    def __rsub__(self: T, other: Scalar) -> T:
         """A number minus each element.
 
         Example:
@@ -21,9 +23,10 @@ class ReflectedOperators(TensorBase):
             >>> (3 - dl.tensor([1.0, 2.0])).tolist()
             [2.0, 1.0]
         """
-        return elementwise.sub(other, self)
+        result: T = elementwise.sub(other, self)
+        return result
 
-    def __rtruediv__(self, other: Scalar) -> Any:
+    def __rtruediv__(self: T, other: Scalar) -> T:
         """A number divided by each element.
 
         Example:
@@ -31,9 +34,10 @@ class ReflectedOperators(TensorBase):
             >>> (4 / dl.tensor([1.0, 2.0])).tolist()
             [4.0, 2.0]
         """
-        return elementwise.true_divide(other, self)
+        result: T = elementwise.true_divide(other, self)
+        return result
 
-    def __rpow__(self, other: Scalar) -> Any:
+    def __rpow__(self: T, other: Scalar) -> T:
         """A number to the power of each element.
 
         Example:
@@ -41,9 +45,10 @@ class ReflectedOperators(TensorBase):
             >>> (2 ** dl.tensor([1, 3])).tolist()
             [2, 8]
         """
-        return elementwise.pow(other, self)
+        result: T = elementwise.pow(other, self)
+        return result
 
-    def __rmod__(self, other: Scalar) -> Any:
+    def __rmod__(self: T, other: Scalar) -> T:
         """The remainder of a number divided by each element.
 
         Example:
@@ -51,9 +56,10 @@ class ReflectedOperators(TensorBase):
             >>> (5 % dl.tensor([2, 3])).tolist()
             [1, 2]
         """
-        return elementwise.remainder(other, self)
+        result: T = elementwise.remainder(other, self)
+        return result
 
-    def __rfloordiv__(self, other: Scalar) -> Any:
+    def __rfloordiv__(self: T, other: Scalar) -> T:
         """A number divided by each element, rounded down.
 
         Example:
@@ -61,9 +67,10 @@ class ReflectedOperators(TensorBase):
             >>> (5 // dl.tensor([2, 3])).tolist()
             [2, 1]
         """
-        return elementwise.floor_divide(other, self)
+        result: T = elementwise.floor_divide(other, self)
+        return result
 
-    def __rmatmul__(self, other: TensorBase) -> Any:
+    def __rmatmul__(self: T, other: TensorBase) -> T:
         """The matrix product with the tensor on the right.
 
         Example:
@@ -72,4 +79,5 @@ class ReflectedOperators(TensorBase):
             >>> x.__rmatmul__(x).item()
             5.0
         """
-        return linalg.matmul(other, self)
+        result: T = linalg.matmul(other, self)
+        return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,9 @@ from dl4all.tensor.print_options import text_of
 from dl4all.tensor.properties import Properties
 from dl4all.tensor.random_fills import RandomFills
 from dl4all.tensor.reflected_operators import ReflectedOperators
+
+if TYPE_CHECKING:
+    from dl4all.tensor.sparse import SparseTensor  # which has the class below as a base
 
 
 class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewTensors, ReflectedOperators):
@@ -121,7 +124,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
 
     # To the host and between devices
 
-    def to_sparse(self, sparse_dim: int | None = None) -> Any:
+    def to_sparse(self, sparse_dim: int | None = None) -> SparseTensor:
         """The elements that are not zero, with their indices: see :func:`dl4all.sparse_coo_tensor`.
 
         Args:

@@ -136,7 +136,7 @@ def test_a_picture(tmp_path: Path) -> None:
         (["mlp", "--set", "hiden=[3]"], "did you mean 'hidden'"),
         (["mlp", "--set", "hidden=3"], "must be a list"),
         (["mlp", "--set", "hidden=[3"], "must be a list"),
-        (["lenet", "--input", "1,1,8", "--devices", "cpu"], "conv2d"),
+        (["lenet", "--input", "1,8", "--devices", "cpu"], "conv2d"),
         ([*SMALL, *TWO, "--picture", "no/where/p.svg"], "cannot be written"),
     ],
 )

@@ -134,7 +134,7 @@ def test_equal_pytorch(name: str) -> None:
     compare_with_pytorch(name, "cpu")
 
 
-@pytest.mark.parametrize("name", ["Normal", "Gamma", "Categorical", "Bernoulli of logits"])
+@pytest.mark.parametrize("name", ["Gamma", "Bernoulli of logits"])
 def test_equal_pytorch_on_devices(name: str, device: str) -> None:
     compare_with_pytorch(name, device)
 
@@ -195,7 +195,7 @@ def test_samples(name: str) -> None:
     compare_samples(name, "cpu")
 
 
-@pytest.mark.parametrize("name", ["Gamma", "Poisson", "Categorical", "Laplace"])
+@pytest.mark.parametrize("name", ["Gamma", "Poisson", "Categorical"])
 def test_samples_on_devices(name: str, device: str) -> None:
     compare_samples(name, device)
 

@@ -146,7 +146,7 @@ def functions() -> Iterator[Function]:
     )  # fmt: skip
     for space, prefix in spaces:
         for name in sorted(dir(space)):
-            call = getattr(space, name)
+            call = getattr(space, name, None)  # some names are there to say why there is nothing
             layer = inspect.isclass(call) and prefix == "nn." and issubclass(call, dl.nn.Module)
             if name.startswith("_") or {name, prefix + name} & OTHER or not callable(call):
                 continue
@@ -200,7 +200,7 @@ def _batches(batch_size: int = 1, num_workers: int = 0, prefetch: int = 2, seed:
         dl.data.TensorDataset(np.arange(6.0)),
         batch_size,
         True,
-        num_workers,
+        num_workers=num_workers,
         prefetch=prefetch,
         seed=seed,
         device=None,

@@ -45,7 +45,7 @@ REVEALED = {
     "x.new_zeros(2)": TENSOR,
     "x.squeeze_(0)": TENSOR,
     "x.cauchy_()": TENSOR,
-    "x.size()": "tuple[int, ...]",
+    "x.size()": "dl4all.ops.core.tensor_base.Size",
     "x.size(0)": "int",
     "x.item()": "int | float",
     "dl.nn.Linear(2, 3).weight": "dl4all.nn.parameter.Parameter",

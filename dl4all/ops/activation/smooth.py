@@ -18,7 +18,7 @@ from dl4all.ops.elementwise.declare import elementwise
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.rounding import abs
 from dl4all.ops.elementwise.transcendental import exp, map_elements, tanh
-from dl4all.ops.memory.views import index
+from dl4all.ops.memory.parts import index
 
 
 @export("dl", "Tensor", "Tensor_", "F")

@@ -28,7 +28,8 @@ from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.indexing.triangular import triu
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.copy import copy_into, fill_with
-from dl4all.ops.memory.views import contiguous, narrow, reshape, transpose
+from dl4all.ops.memory.parts import narrow
+from dl4all.ops.memory.views import contiguous, reshape, transpose
 from dl4all.ops.reduce.softmax_function import softmax, softmax_backward
 from dl4all.ops.reduce.sums import sum
 from dl4all.runtime.spirv import Shader

@@ -17,7 +17,8 @@ from dl4all.ops.elementwise.transcendental import sqrt
 from dl4all.ops.indexing.gather_scatter import index_select
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.conversion import cast
-from dl4all.ops.memory.views import diagonal, reshape, transpose, unsqueeze
+from dl4all.ops.memory.parts import diagonal
+from dl4all.ops.memory.views import reshape, transpose, unsqueeze
 from dl4all.ops.reduce.sums import sum
 
 

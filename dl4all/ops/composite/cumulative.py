@@ -15,7 +15,7 @@ from dl4all.ops.elementwise.comparison import ge, isnan, le
 from dl4all.ops.elementwise.logic import logical_or, where
 from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.indexing.gather_scatter import gather
-from dl4all.ops.memory.views import narrow
+from dl4all.ops.memory.parts import narrow
 from dl4all.ops.reduce.extrema import Extremes
 from dl4all.ops.reduce.reduction_kernel import one_axis
 from dl4all.ops.sorting.along_axis import along_axis, as_rows

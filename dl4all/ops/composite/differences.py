@@ -9,7 +9,8 @@ from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.elementwise.logic import logical_xor
 from dl4all.ops.indexing.concatenation import cat
-from dl4all.ops.memory.views import narrow, reshape
+from dl4all.ops.memory.parts import narrow
+from dl4all.ops.memory.views import reshape
 from dl4all.ops.reduce.reduction_kernel import one_axis
 from dl4all.ops.reduce.scan import cumsum
 from dl4all.ops.reduce.sums import sum

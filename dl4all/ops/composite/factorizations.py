@@ -23,7 +23,8 @@ from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.indexing.triangular import diag_embed, tril, triu
 from dl4all.ops.linalg.matrix_product import matmul
-from dl4all.ops.memory.views import diagonal, squeeze, transpose, unsqueeze
+from dl4all.ops.memory.parts import diagonal
+from dl4all.ops.memory.views import squeeze, transpose, unsqueeze
 from dl4all.ops.reduce.extrema import amax
 from dl4all.ops.reduce.sums import sum_to
 

@@ -28,7 +28,8 @@ from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.indexing.rows import take_rows
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.conversion import cast
-from dl4all.ops.memory.views import movedim, reshape, select, transpose, unsqueeze
+from dl4all.ops.memory.parts import select
+from dl4all.ops.memory.views import movedim, reshape, transpose, unsqueeze
 
 SamplingMode = Literal["bilinear", "nearest", "bicubic"]
 SAMPLING_MODES = get_args(SamplingMode)

@@ -13,7 +13,8 @@ from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.indexing.concatenation import cat, stack
 from dl4all.ops.indexing.padding import pad
 from dl4all.ops.indexing.triangular import diag_embed
-from dl4all.ops.memory.views import diagonal, flatten
+from dl4all.ops.memory.parts import diagonal
+from dl4all.ops.memory.views import flatten
 from dl4all.ops.reduce.reduction_kernel import accumulation_dtype
 from dl4all.ops.reduce.sums import sum
 

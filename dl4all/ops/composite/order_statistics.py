@@ -22,7 +22,8 @@ from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.gather_scatter import gather, index_select
 from dl4all.ops.indexing.indices import NDArray
 from dl4all.ops.indexing.padding import pad
-from dl4all.ops.memory.views import contiguous, flatten, movedim, narrow, reshape, squeeze, unsqueeze
+from dl4all.ops.memory.parts import narrow
+from dl4all.ops.memory.views import contiguous, flatten, movedim, reshape, squeeze, unsqueeze
 from dl4all.ops.reduce.any_all import any
 from dl4all.ops.reduce.extrema import argmax
 from dl4all.ops.reduce.reduction_kernel import one_axis

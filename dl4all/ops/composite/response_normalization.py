@@ -12,7 +12,7 @@ from dl4all.ops.elementwise.arithmetic import mul, true_divide
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.transcendental import pow
 from dl4all.ops.indexing.padding import pad
-from dl4all.ops.memory.views import narrow
+from dl4all.ops.memory.parts import narrow
 from dl4all.ops.reduce.vector_norm import norm
 
 

@@ -20,7 +20,8 @@ from dl4all.ops.elementwise.logic import logical_not
 from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.indexing.gather_scatter import index_select, nonzero, scatter
 from dl4all.ops.indexing.indices import NDArray
-from dl4all.ops.memory.views import contiguous, flatten, movedim, narrow, reshape, select, unsqueeze
+from dl4all.ops.memory.parts import narrow, select
+from dl4all.ops.memory.views import contiguous, flatten, movedim, reshape, unsqueeze
 from dl4all.ops.reduce.any_all import any
 from dl4all.ops.reduce.scan import cumsum
 from dl4all.ops.sorting.along_axis import axis_order

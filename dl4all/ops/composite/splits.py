@@ -12,7 +12,7 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import PARTS, integer
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.indexing.indices import integer_indices
-from dl4all.ops.memory.views import narrow
+from dl4all.ops.memory.parts import narrow
 
 
 @export("dl", "Tensor")

@@ -9,24 +9,29 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable
 from types import MethodType
 from typing import Any, Generic, ParamSpec
 
 import numpy as np
 
-from dl4all.errors import ArgumentError, DTypeError, PipelineError, TooLargeError
+from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.core import host_kernel, launch_plan, tape
 from dl4all.ops.core.example import Example as Example
 from dl4all.ops.core.example import example as example
 from dl4all.ops.core.gradient import Function, Grad, GradientRule
-from dl4all.ops.core.host_work import body_call, holds_elements, host_work
-from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shape, out_of_memory
+from dl4all.ops.core.host_run import HostRun
+from dl4all.ops.core.host_run import empty as empty
+from dl4all.ops.core.kernel import KERNEL_REFUSALS as KERNEL_REFUSALS
+from dl4all.ops.core.kernel import OPTIONAL_SHADERS as OPTIONAL_SHADERS
+from dl4all.ops.core.kernel import SHARED as SHARED
+from dl4all.ops.core.kernel import Kernel as Kernel
+from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shape
+from dl4all.ops.core.op_node import OpNode
+from dl4all.ops.core.op_node import fit_gradients as fit_gradients
 from dl4all.ops.core.parameters import INPLACE, Parameters
 from dl4all.ops.core.primitives import primitives as primitives
-from dl4all.ops.core.tensor_base import COMPUTED_ELEMENTS, Shape, TensorBase, check_repeated, from_host
+from dl4all.ops.core.tensor_base import COMPUTED_ELEMENTS, Shape, TensorBase, check_repeated
 from dl4all.ops.core.tensor_like import TensorLike, TensorLikeFound
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
 from dl4all.runtime import op_regions
@@ -34,7 +39,6 @@ from dl4all.runtime.kompute import copies
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler import capture, fallback
-from dl4all.scheduler.device import Device
 
 P = ParamSpec("P")
 
@@ -47,24 +51,7 @@ class MixedDevices(ArgumentError):
     """The operands of an op live on different devices; one without axes on the CPU may stand for a number."""
 
 
-KERNEL_REFUSALS = (NoKernel, PipelineError, TooLargeError)
-"""Raised while a kernel is launched; the op's body computes then."""
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """How devices run an op.
-
-    ``run(out, *arrays, **arguments)`` fills the contiguous tensor `out`. ``shaders`` lists every shader that
-    it may launch; a wheel ships them compiled. ``dtypes`` are the result types that it can compute.
-    """
-
-    run: Callable[..., None]
-    shaders: tuple[Shader, ...]
-    dtypes: tuple[str, ...] = ("float32",)
-
-
-class Op(Generic[P]):
+class Op(HostRun, Generic[P]):
     """A function of tensors. Calling it checks the operands, then runs it on their device.
 
     :meth:`bind`, :meth:`check_operands`, :meth:`compute` and :meth:`add_node` are the steps of a call.
@@ -362,157 +349,6 @@ class Op(Generic[P]):
         result = self.compute(wide, arguments)
         return result if result.dtype == dtype else cast.compute([result], {"dtype": dtype.name})
 
-    def run_on_host(
-        self,
-        first: TensorBase,
-        operands: list[Any],
-        arguments: dict[str, Any],
-        shape: Shape,
-        dtype: np.dtype[Any],
-        cause: fallback.Cause | None = None,
-        *,
-        compiled: bool = True,
-    ) -> Any:
-        """Run the NumPy body; operands are downloaded and the result is uploaded where that is needed.
-
-        `cause` says why the operands' device does not compute; None on the CPU, where a compiled kernel may
-        take the body's place unless `compiled` says that there is none.
-
-        Raises:
-            FallbackError: there is a cause, and the policy forbids it.
-            OutOfMemoryError
-        """
-        if cause is not None:
-            with fallback.on_host(self.name, first.device, cause):
-                return self.run_on_host(first, operands, arguments, shape, dtype)
-        if first.device.simulated is not None:
-            self._simulate(first.device, operands, arguments, shape, dtype)
-            if not first.device.simulated.computes:
-                return empty(type(first).result_class, shape, dtype, first.device, self.name)
-        if capture.active is not None and first.device.is_host:
-            launch = None
-            if not holds_elements(arguments):
-                given = host_kernel.with_tensors(arguments, first)
-                _, tensors = body_call(self.name, self.body, operands, arguments)
-                read = sum(isinstance(value, TensorBase) for value in (*operands, *given.values()))
-                if read == len(tensors):  # the body reads no array that it was given beside them
-                    launch, operands = self._launch_or_copies(operands, given, shape, dtype)
-            call, tensors = body_call(self.name, self.body, operands, arguments)
-            out = empty(type(first).result_class, shape, dtype, first.device, self.name)
-            host_work(self.name, call, tensors, [out], launch=launch)
-            return out
-        if compiled and first.device.is_host:
-            given = arguments
-            if host_kernel.kernel_of(self.name) is not None:
-                given = host_kernel.with_tensors(arguments, first)
-            launch, operands = self._launch_or_copies(operands, given, shape, dtype)
-            if launch is not None:
-                return self._launch_on_host(launch, first, operands, given, shape, dtype)
-        arrays = [o.on_host() if isinstance(o, TensorBase) else o for o in operands]
-        active = recorder.active
-        body: Callable[..., Any] = self.body
-        if active is not None and first.device.simulated is None:  # whose kernel is in the profile already
-            where = first.device.name if first.device.is_host else "cpu"
-            body = active.on_host(self.name, body, where)
-        counters = first.device.counters
-        counters.host_kernels += 1
-        try:
-            with np.errstate(all="ignore"):  # inf and nan come out quietly, as on every other device
-                result = np.asarray(body(*arrays, **arguments), dtype)
-        except MemoryError:
-            raise out_of_memory(self.name, shape, dtype) from None
-        finally:
-            counters.host_finished += 1
-        if result.shape != shape:
-            raise AssertionError(f"[{self.name}] inferred {shape}, computed {result.shape}")
-        # A body may return a view of its operand, which must not share memory with the result.
-        shared = any(isinstance(a, np.ndarray) and np.may_share_memory(a, result) for a in arrays)
-        return from_host(type(first).result_class, result, first.device, copy=shared, tag=self.name)
-
-    def prepare_on_host(
-        self, operands: Sequence[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
-    ) -> host_kernel.HostLaunch | None:
-        """The compiled kernel for these operands; None where the body computes."""
-        layouts = [host_kernel.layout_or_value(operand) for operand in operands]
-        given = {name: host_kernel.layout_or_value(value) for name, value in arguments.items()}
-        return self.launch_for(host_kernel.Layout(shape, dtype), layouts, given)
-
-    def _launch_or_copies(
-        self, operands: list[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
-    ) -> tuple[host_kernel.HostLaunch | None, list[Any]]:
-        """The compiled kernel and its operands: copies of some, if it takes only contiguous ones."""
-        launch = self.prepare_on_host(operands, arguments, shape, dtype)
-        if launch is not None or self.name not in host_kernel.COPYING:
-            return launch, operands
-        layouts = [host_kernel.contiguous_or_value(operand) for operand in operands]
-        given = {name: host_kernel.layout_or_value(value) for name, value in arguments.items()}
-        launch = self.launch_for(host_kernel.Layout(shape, dtype), layouts, given)
-        return launch, operands if launch is None else self.contiguous_operands(operands)
-
-    @staticmethod
-    def contiguous_operands(operands: list[Any]) -> list[Any]:
-        """The operands with copies of those tensors that are not contiguous; the same list if all are."""
-        if all(operand.is_contiguous() for operand in operands if isinstance(operand, TensorBase)):
-            return operands
-        return [
-            primitives.clone.compute([operand], {})
-            if isinstance(operand, TensorBase) and not operand.is_contiguous()
-            else operand
-            for operand in operands
-        ]
-
-    def launch_for(
-        self, out: host_kernel.Layout, operands: Sequence[Any], arguments: dict[str, Any]
-    ) -> host_kernel.HostLaunch | None:
-        """The compiled kernel for layouts in the places of tensors; None where the body computes."""
-        return host_kernel.prepare(self.name, out, operands, arguments)
-
-    def _launch_on_host(
-        self,
-        launch: host_kernel.HostLaunch,
-        first: TensorBase,
-        operands: list[Any],
-        arguments: dict[str, Any],
-        shape: Shape,
-        dtype: np.dtype[Any],
-    ) -> Any:
-        """Run a compiled kernel where somebody follows each step."""
-        given = (*operands, *(arguments[name] for name in self.arguments))
-        plan = host_kernel.HostPlan(launch, given, shape, dtype, self.name)
-        storages = [tensor.storage for tensor in given if isinstance(tensor, TensorBase)]
-        active = recorder.active
-        run: Callable[..., Any] = plan.run
-        if active is not None and first.device.simulated is None:  # whose kernel is in the profile already
-            nbytes = self.bytes_and_flops(operands, arguments, shape, dtype)[0]
-            run = active.on_host(self.name, run, first.device.name, nbytes)
-        return run(first, storages)
-
-    def _simulate(
-        self,
-        device: Device,
-        operands: list[Any],
-        arguments: dict[str, Any],
-        shape: Shape,
-        dtype: np.dtype[Any],
-    ) -> None:
-        """Let the time pass that a simulated device takes for this op."""
-        assert device.simulated is not None
-        for operand in operands:
-            if isinstance(operand, TensorBase):
-                operand.storage.settle()
-        nbytes, flops = self.bytes_and_flops(operands, arguments, shape, dtype)
-        device.simulated.launch(self.kernel_class, nbytes, flops)
-
-    def bytes_and_flops(
-        self, operands: list[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
-    ) -> tuple[int, int]:
-        """The bytes of a call's operands and result, and its floating point operations, 0 if undeclared."""
-        nbytes = math.prod(shape) * dtype.itemsize
-        for operand in operands:
-            if isinstance(operand, TensorBase):
-                nbytes += operand.numel() * operand.dtype.itemsize
-        return nbytes, 0 if self.flops is None else self.flops(*operands, **arguments)
-
     # Backward
 
     def add_node(
@@ -556,55 +392,12 @@ class Op(Generic[P]):
             tape.state.observer.made(node, operands, (result,))
 
 
-class OpNode(tape.Node):
-    """A call of an op, whose gradients a :class:`GradientPlan` computes."""
-
-    __slots__ = ()
-
-    def compute_gradients(
-        self, backward: Callable[..., Any], grads: Sequence[Any], saved: list[Any]
-    ) -> Sequence[Any]:
-        return fit_gradients(backward(grads[0], saved), self.edges)
-
-
-def fit_gradients(gradients: Sequence[Any], edges: Sequence[tape.Edge | None]) -> list[Any]:
-    """Sum gradients over the axes along which their operands were broadcast, and cast them to their dtypes.
-
-    Args:
-        gradients: of all operands, None for zeros.
-        edges: where they go, None for an operand that wants no gradient.
-    """
-    fitting: list[Any] = []
-    for gradient, edge in zip(gradients, edges, strict=True):
-        if edge is None:
-            gradient = None
-        elif gradient is not None:
-            if gradient.shape != edge.shape:
-                gradient = primitives.sum_to(gradient, edge.shape)
-            if gradient.dtype != edge.dtype:
-                gradient = primitives.cast(gradient, edge.dtype.name)
-        fitting.append(gradient)
-    return fitting
-
-
 def _has_axes(operand: Any, count: int) -> bool:
     return isinstance(operand, TensorBase) and len(operand.shape) == count
 
 
-def empty(cls: type[TensorBase], shape: Shape, dtype: np.dtype[Any], device: Any, tag: str = "") -> Any:
-    """A contiguous tensor with undefined contents; `tag` names its purpose, for example the op."""
-    nbytes = dtype.itemsize
-    for size in shape:
-        nbytes *= size
-    return cls(device.allocate(nbytes, tag), shape, dtype, device)
-
-
 REGISTRY: dict[str, Op[...]] = {}
 """Every op by name, for tests, benchmarks and the wheel's list of shaders."""
-
-
-SHARED: list[Shader] = []
-"""Shaders of functions that are no ops, such as copies."""
 
 
 def register(op: Op[P]) -> Op[P]:
@@ -615,10 +408,6 @@ def register(op: Op[P]) -> Op[P]:
         )
     REGISTRY[op.name] = op
     return op
-
-
-OPTIONAL_SHADERS: list[Shader] = []
-"""Shaders that not every compiler can build, or device run; there are others for what they do."""
 
 
 def all_shaders() -> list[Shader]:

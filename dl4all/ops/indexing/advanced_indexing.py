@@ -19,7 +19,8 @@ from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.indexing.indices import Indices, NDArray, flat_indices, indices_into
 from dl4all.ops.indexing.rows import take_rows, take_rows_backward
-from dl4all.ops.memory.views import BasicIndex, index, permute, reshape
+from dl4all.ops.memory.parts import BasicIndex, index
+from dl4all.ops.memory.views import permute, reshape
 
 T = TypeVar("T", bound=TensorBase)
 
@@ -61,7 +62,7 @@ def getitem(input: T, key: object) -> T:
         >>> x[1, 1].item(), x[[0, 2], [1, 0]].tolist(), x[x[:, 0].numpy() > 2].tolist()
         (4.0, [2.0, 5.0], [[3.0, 4.0], [5.0, 6.0]])
     """
-    if is_basic(key):
+    if key.__class__ is int or is_basic(key):  # the quicker question first
         return index(input, key)
     return _advanced_getitem(input, key)
 

@@ -41,7 +41,8 @@ from dl4all.ops.indexing.rows import (
 )
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.copy import fill_with, new_like
-from dl4all.ops.memory.views import contiguous, expand, flatten, narrow, reshape
+from dl4all.ops.memory.parts import narrow
+from dl4all.ops.memory.views import contiguous, expand, flatten, reshape
 from dl4all.ops.sorting.compaction import coordinates, positions
 from dl4all.ops.sorting.placement import by_kernels_or_host
 from dl4all.ops.sorting.selection import select_in_rows

@@ -15,7 +15,8 @@ from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.indexing.indices import Indices, NDArray, untracked_view
 from dl4all.ops.indexing.rows import as_three_axes, select_indices, take_rows_backward
 from dl4all.ops.memory.copy import copy_into, fill_with, new_like
-from dl4all.ops.memory.views import index, reshape
+from dl4all.ops.memory.parts import index
+from dl4all.ops.memory.views import reshape
 
 T = TypeVar("T", bound=TensorBase)
 MODES = ("constant", "reflect", "replicate", "circular")

@@ -18,7 +18,8 @@ from dl4all.ops.indexing.concatenation import cat, prepend_axes
 from dl4all.ops.indexing.indices import Indices, NDArray, integer_indices
 from dl4all.ops.indexing.rows import select_indices
 from dl4all.ops.memory.copy import copy_into, new_like
-from dl4all.ops.memory.views import expand, flatten, narrow, reshape
+from dl4all.ops.memory.parts import narrow
+from dl4all.ops.memory.views import expand, flatten, reshape
 
 T = TypeVar("T", bound=TensorBase)
 

@@ -14,8 +14,9 @@ from dl4all.ops.core.limits import check_shape, integer
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides
 from dl4all.ops.memory.copy import MOVABLE_DTYPES, SHORT_DTYPES, as_words, word_shaders
-from dl4all.ops.memory.views import contiguous, in_order, put_region
-from dl4all.ops.memory.views import diagonal as diagonal_view
+from dl4all.ops.memory.parts import diagonal as diagonal_view
+from dl4all.ops.memory.parts import put_region
+from dl4all.ops.memory.views import contiguous, in_order
 
 T = TypeVar("T", bound=TensorBase)
 WORKGROUP = 128

@@ -13,7 +13,8 @@ from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.linalg.matrix_product import matmul
-from dl4all.ops.memory.views import expand, narrow, permute, reshape
+from dl4all.ops.memory.parts import narrow
+from dl4all.ops.memory.views import expand, permute, reshape
 from dl4all.ops.reduce.sums import sum
 
 

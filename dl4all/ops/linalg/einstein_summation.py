@@ -12,7 +12,8 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.linalg.matrix_product import matmul
-from dl4all.ops.memory.views import diagonal, permute, reshape
+from dl4all.ops.memory.parts import diagonal
+from dl4all.ops.memory.views import permute, reshape
 from dl4all.ops.reduce.sums import sum_to
 
 LETTERS = string.ascii_uppercase + string.ascii_lowercase  # in the order of their codes, as results are

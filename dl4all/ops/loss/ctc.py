@@ -21,7 +21,8 @@ from dl4all.ops.indexing.gather_scatter import gather
 from dl4all.ops.indexing.indices import NDArray, checked_indices, integer_indices
 from dl4all.ops.indexing.padding import pad
 from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
-from dl4all.ops.memory.views import select, squeeze, unsqueeze
+from dl4all.ops.memory.parts import select
+from dl4all.ops.memory.views import squeeze, unsqueeze
 from dl4all.ops.reduce.sums import mean, sum
 
 

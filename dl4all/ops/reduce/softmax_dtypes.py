@@ -36,6 +36,8 @@ def softmax(input: Array, dim: int | None = None, dtype: DTypeLike = None, *, _s
         >>> dl.nn.functional.softmax(dl.tensor([0.0, 0.0]), dim=0).tolist()
         [0.5, 0.5]
     """
+    if dtype is None and dim is not None:  # the quick way, for most calls
+        return softmax_function.softmax(input, dim)
     return softmax_function.softmax(_converted(input, dtype), _axis("softmax", input, dim))
 
 
@@ -60,6 +62,8 @@ def log_softmax(
         >>> dl.nn.functional.log_softmax(dl.tensor([1000.0, 0.0]), dim=0).tolist()
         [0.0, -1000.0]
     """
+    if dtype is None and dim is not None:
+        return softmax_function.log_softmax(input, dim)
     return softmax_function.log_softmax(_converted(input, dtype), _axis("log_softmax", input, dim))
 
 

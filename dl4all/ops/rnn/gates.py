@@ -8,7 +8,8 @@ from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.memory.copy import fill_with, new_like
-from dl4all.ops.memory.views import narrow, reshape
+from dl4all.ops.memory.parts import narrow
+from dl4all.ops.memory.views import reshape
 
 WORKGROUP = 128
 

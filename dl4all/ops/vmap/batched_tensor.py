@@ -26,7 +26,8 @@ from dl4all.ops.core.vmap_hook import BatchedTensorBase, Level
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.concatenation import stack
 from dl4all.ops.memory.copy import fill_with, new_like
-from dl4all.ops.memory.views import index, reshape, unsqueeze
+from dl4all.ops.memory.parts import index
+from dl4all.ops.memory.views import reshape, unsqueeze
 from dl4all.ops.reduce.sums import sum
 
 Levels = tuple[Level, ...]

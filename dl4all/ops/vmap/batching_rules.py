@@ -17,7 +17,8 @@ from dl4all.ops.elementwise.arithmetic import add, mul, sub
 from dl4all.ops.elementwise.transcendental import rsqrt
 from dl4all.ops.indexing.concatenation import cat, stack
 from dl4all.ops.linalg.matrix_product import matmul
-from dl4all.ops.memory.views import flatten, index, movedim, narrow, reshape, transpose, unsqueeze
+from dl4all.ops.memory.parts import index, narrow
+from dl4all.ops.memory.views import flatten, movedim, reshape, transpose, unsqueeze
 from dl4all.ops.normalization.batch_normalization import elements_per_channel
 from dl4all.ops.normalization.group_normalization import grouped_norm, rows_shape
 from dl4all.ops.normalization.host import along_channels

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError, UnknownDeviceError
 from dl4all.ops.core import philox
 from dl4all.ops.random import distributions
 from dl4all.ops.random.generator import replayed
@@ -306,7 +306,13 @@ def test_the_default_generator() -> None:
 @pytest.mark.parametrize("wrong", [-1, 2**64, 1.5, "a", None])
 def test_seeds_that_are_refused(wrong: Any) -> None:
     with pytest.raises(ArgumentError, match=r"^\[manual_seed\]"):
-        dl.Generator(wrong)
+        dl.Generator().manual_seed(wrong)
+
+
+def test_a_device_in_place_of_the_seed() -> None:
+    assert dl.Generator("cpu").device is dl.device("cpu")
+    with pytest.raises(UnknownDeviceError, match="'a'"):
+        dl.Generator("a").device  # noqa: B018
 
 
 @pytest.mark.parametrize("wrong", [3, (1, -1), (1, 2, 3), (0.5, 1), ("a", "b"), (1, 2**64), None])

@@ -40,7 +40,8 @@ from dl4all.ops.indexing.indices import (
 )
 from dl4all.ops.indexing.rows import put_rows, take_rows, take_rows_backward
 from dl4all.ops.memory.conversion import cast
-from dl4all.ops.memory.views import expand, flatten, movedim, narrow, permute, reshape
+from dl4all.ops.memory.parts import narrow
+from dl4all.ops.memory.views import expand, flatten, movedim, permute, reshape
 from dl4all.ops.reduce.extrema import amax, amin
 
 Reduction = Literal["sum", "prod", "mean", "amax", "amin"]

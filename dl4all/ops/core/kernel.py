@@ -1,0 +1,32 @@
+"""How devices other than the CPU run an op, and shaders that belong to no op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dl4all.errors import PipelineError, TooLargeError
+from dl4all.ops.core.launch import NoKernel
+from dl4all.runtime.spirv import Shader
+
+KERNEL_REFUSALS = (NoKernel, PipelineError, TooLargeError)
+"""Raised while a kernel is launched; the op's body computes then."""
+
+SHARED: list[Shader] = []
+"""Shaders of functions that are no ops, such as copies."""
+
+OPTIONAL_SHADERS: list[Shader] = []
+"""Shaders that not every compiler can build, or device run; there are others for what they do."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """How devices run an op.
+
+    ``run(out, *arrays, **arguments)`` fills the contiguous tensor `out`. ``shaders`` lists every shader that
+    it may launch; a wheel ships them compiled. ``dtypes`` are the result types that it can compute.
+    """
+
+    run: Callable[..., None]
+    shaders: tuple[Shader, ...]
+    dtypes: tuple[str, ...] = ("float32",)
