@@ -8,7 +8,7 @@ import numpy.typing as npt
 from dl4all.ops.composite.division import RoundingMode
 from dl4all.ops.composite.grid_sampler import PaddingMode, SamplingMode
 from dl4all.ops.composite.order_statistics import Interpolation
-from dl4all.ops.composite.scatter import Reduction
+from dl4all.ops.composite.scatter_reduction import Reduction
 from dl4all.ops.core.memory_format import MemoryFormat
 from dl4all.ops.core.op import REGISTRY as REGISTRY
 from dl4all.ops.core.op import all_shaders as all_shaders

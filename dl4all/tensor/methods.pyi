@@ -15,7 +15,7 @@ from dl4all.ops import Sorted as Sorted
 from dl4all.ops import TopK as TopK
 from dl4all.ops.composite.division import RoundingMode
 from dl4all.ops.composite.order_statistics import Interpolation
-from dl4all.ops.composite.scatter import Reduction
+from dl4all.ops.composite.scatter_reduction import Reduction
 from dl4all.ops.core.memory_format import MemoryFormat
 from dl4all.ops.core.tensor_base import Dims, DTypeLike, Scalar, Shape, TensorBase
 from dl4all.ops.indexing.indices import NDArray

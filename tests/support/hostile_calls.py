@@ -146,7 +146,7 @@ def functions() -> Iterator[Function]:
     )  # fmt: skip
     for space, prefix in spaces:
         for name in sorted(dir(space)):
-            call = getattr(space, name)
+            call = getattr(space, name, None)  # some names are there to say why there is nothing
             layer = inspect.isclass(call) and prefix == "nn." and issubclass(call, dl.nn.Module)
             if name.startswith("_") or {name, prefix + name} & OTHER or not callable(call):
                 continue

@@ -43,7 +43,7 @@ FAMILIES = (
     ("dl4all.ops.indexing.triangular", "Linear algebra"),
     ("dl4all.ops.indexing.embeddings", "Embeddings"),
     ("dl4all.ops.composite.embedding_bags", "Embeddings"),
-    ("dl4all.ops.composite.scatter", "Indexing and scatter"),
+    ("dl4all.ops.composite.scatter_reduction", "Indexing and scatter"),
     ("dl4all.ops.composite.view_scatter", "Indexing and scatter"),
     ("dl4all.ops.composite.sort_and_search", "Sorting, searching and sets"),
     ("dl4all.ops.composite.order_statistics", "Sorting, searching and sets"),
