@@ -209,7 +209,7 @@ def _attention(
     """Attention whose weights are dropped by dl4all's numbers."""
     if not dropout_p:
         return _own_attention(query, key, value, attn_mask, dropout_p, is_causal, **kwargs)
-    lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])  # type: ignore[no-untyped-call]
+    lead = np.broadcast_shapes(query.shape[:-2], key.shape[:-2])
     ones = dl.ones(*lead, query.shape[-2], key.shape[-2], device="cpu")
     kept = torch.from_numpy(dl.nn.functional.dropout(ones, dropout_p, True).numpy()) != 0
     result: torch.Tensor = torch._scaled_dot_product_attention_math(
