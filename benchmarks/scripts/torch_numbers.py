@@ -59,7 +59,7 @@ def draw_from_dl4all(nudged: bool = False) -> None:
             setattr(torch.Tensor, name, function)
     for name in ("dropout", "dropout1d", "dropout2d", "dropout3d"):
         setattr(torch.nn.functional, name, _dropout(name))
-    torch.nn.functional.scaled_dot_product_attention = _attention
+    torch.nn.functional.scaled_dot_product_attention = _attention  # type: ignore[assignment]
     torch.utils.data.RandomSampler.__iter__ = _random_order  # type: ignore[method-assign]
     DataLoader.__init__ = _without_workers  # type: ignore[method-assign, assignment]
     DataLoader.__iter__ = _epoch  # type: ignore[method-assign]
@@ -209,7 +209,7 @@ def _attention(
     """Attention whose weights are dropped by dl4all's numbers."""
     if not dropout_p:
         return _own_attention(query, key, value, attn_mask, dropout_p, is_causal, **kwargs)
-    lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])  # type: ignore[no-untyped-call]
     ones = dl.ones(*lead, query.shape[-2], key.shape[-2], device="cpu")
     kept = torch.from_numpy(dl.nn.functional.dropout(ones, dropout_p, True).numpy()) != 0
     result: torch.Tensor = torch._scaled_dot_product_attention_math(

@@ -86,7 +86,8 @@ class TransformedDistribution(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        events, y, total = len(self.event_shape), value, 0.0
+        events, y = len(self.event_shape), value
+        total: Tensor | float = 0.0
         for part in reversed(self.transforms):
             x = part._inverse(y)
             total = total - sum_rightmost(part.log_abs_det_jacobian(x, y), events - part.event_dim)

@@ -274,7 +274,7 @@ def test_random_failures() -> None:
 
 
 @pytest.mark.full
-@each("hundred", range(2, 52))
+@pytest.mark.parametrize("hundred", range(2, 52))  # each has the deadline of a test
 def test_more_random_failures(hundred: int) -> None:
     for seed in range(100 * hundred, 100 * hundred + 100):
         play(seed)

@@ -131,6 +131,19 @@ def test_dropout(device: str) -> None:
     assert not np.array_equal(ours(q, k, v, dropout_p=0.5).numpy(), ours(q, k, v).numpy())
 
 
+def test_queries_without_keys_stay_zeros_with_dropout(device: str) -> None:
+    arrays = operands((2,), 3, 5, 4, 3)
+    q, k, v = (dl.tensor(t, device=device).requires_grad_() for t in arrays)
+    mask = np.array([[1, 0, 1, 1, 0], [0] * 5, [1] * 5], bool)
+    dl.manual_seed(0)  # a row of which every weight is dropped would be zeros, too
+    result = ours(q, k, v, dl.tensor(mask, device=device), dropout_p=0.3)
+    assert not result[:, 1].detach().numpy().any()
+    assert result[:, 2].detach().numpy().all()
+    result.square().sum().backward()
+    assert all(np.isfinite(x.grad.numpy()).all() for x in (q, k, v))
+    assert not q.grad[:, 1].numpy().any()
+
+
 @pytest.mark.parametrize("causal", [True, False])
 def test_derivatives(causal: bool) -> None:
     arrays = [a.astype(np.float64) for a in operands((2,), 3, 4, 2, 2)]

@@ -19,11 +19,13 @@ from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import real
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
+from dl4all.ops.elementwise.comparison import eq
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.parts import narrow
 from dl4all.ops.memory.views import expand, reshape, transpose
 from dl4all.ops.random.dropout_functions import dropout
+from dl4all.ops.reduce.extrema import amax
 from dl4all.ops.reduce.softmax_function import softmax
 
 T = TypeVar("T", bound=TensorBase)
@@ -190,5 +192,16 @@ def _materialized(
     if mask is not None:
         scores = scores + reshape(expand(mask, (*lead, queries, keys)), batch, queries, keys)
     bias = score_bias(query, key, None, causal, 1)
-    weights = softmax(scores if bias is None else scores + bias, 2)
+    if bias is not None:
+        scores = scores + bias
+    weights = softmax(scores, 2) if mask is None else _softmax_of_masked(scores)
     return matmul(dropout(weights, dropout_p), value)
+
+
+def _softmax_of_masked(scores: Any) -> Any:
+    """The softmax of each row, zeros where a row is -inf alone: of a query that attends to no key."""
+    zero = from_host(type(scores).result_class, np.zeros((), scores.dtype), scores.device, copy=False)
+    with tape.gradients(False):
+        nothing = eq(amax(scores, 2, keepdim=True), -math.inf)
+    weights = softmax(where(nothing, zero, scores), 2)  # a softmax of -inf alone is nan, as is its gradient
+    return where(nothing, zero, weights)

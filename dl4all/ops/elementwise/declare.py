@@ -97,6 +97,7 @@ TERNARY_EXAMPLES = (
 )
 CONVERSION_ADVICE = {  # by kind of an unsupported dtype
     "b": "convert with .to('int64') or .float()",
+    "u": "convert with .to('int64') or .float()",
     "f": "convert with .to('int64'), or compare to get bools",
 }
 FLOAT = np.dtype(np.float32)

@@ -63,7 +63,7 @@ def getitem(input: T, key: object) -> T:
         (4.0, [2.0, 5.0], [[3.0, 4.0], [5.0, 6.0]])
     """
     if key.__class__ is int or is_basic(key):  # the quicker question first
-        return index(input, key)  # type: ignore[arg-type]
+        return index(input, key)
     return _advanced_getitem(input, key)
 
 
