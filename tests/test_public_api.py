@@ -83,6 +83,8 @@ CHANGED = {
         f"dl4all.nn.{name}": ORDER
         for name in ["LogSoftmax", "ModuleList", "Parameter", "ParameterList", "Softmax", "Softmin"]
     },
+    "dl4all.autograd.grad": "allow_unused=None is what materialize_grads is, so False by default",
+    "dl4all.grad": "the same function",
     "dl4all.nn.functional.elu": "takes inplace after alpha, as in PyTorch; the scales go by name",
     "dl4all.ops.elu": "the same function",
     "dl4all.ops.in_place": "takes the function instead of its name",
