@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from dl4all.optim.elementwise import ElementwiseOptimizer
 from dl4all.optim.kernels import Constants, Kernels
 from dl4all.optim.optimizer import NDArray, ParamsT
@@ -80,7 +82,8 @@ class ASGD(ElementwiseOptimizer):
 
     def _next_numbers(self, group: dict[str, Any], state: Mapping[str, Any]) -> dict[str, float]:
         lr, step = number(group["lr"]), state["step"]
-        rate = lr / (1.0 + group["lambd"] * lr * step) ** group["alpha"]
+        with np.errstate(all="ignore"):  # what is too large becomes inf, as on devices
+            rate = float(lr / np.float64(1.0 + group["lambd"] * lr * step) ** group["alpha"])
         return {"eta": as_float32(rate), "mu": as_float32(1.0 / max(1.0, step - group["t0"]))}
 
     def _constants(self, group: dict[str, Any], step: int, *numbers: float) -> Constants:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.ops.core.limits import check_shape, integer, real
+from dl4all.ops.core.limits import check_shape, host_memory, integer, real
 from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.tensor.arguments import DeviceLike, float_dtype
 from dl4all.tensor.creation import tensor
@@ -156,10 +156,12 @@ def _window(
     """The window with a shape that is given as a function of the places.
 
     Raises:
-        ArgumentError, DTypeError
+        ArgumentError, DTypeError, OutOfMemoryError
     """
     check_shape(name, (integer(name, "window_length", length, least=0),))
     intervals = length if periodic else length - 1
-    places = 2 * np.arange(length) / intervals - 1 if intervals > 0 and length > 1 else np.zeros(length)
-    window = tensor(shape(places).astype(float_dtype(dtype)), device=device)
+    with host_memory(name):
+        places = 2 * np.arange(length) / intervals - 1 if intervals > 0 and length > 1 else np.zeros(length)
+        elements = shape(places).astype(float_dtype(dtype))
+    window = tensor(elements, device=device)
     return window.requires_grad_() if requires_grad else window

@@ -75,7 +75,8 @@ class Function(NamedTuple):
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:
         try:
-            return dict(inspect.signature(self.call).parameters)
+            found = inspect.signature(self.call).parameters
+            return {name: p for name, p in found.items() if p.kind is not p.VAR_KEYWORD}
         except ValueError:
             return {}
 
@@ -101,6 +102,14 @@ CALLS: dict[str, Arguments] = {
     "select_scatter": {"input": X, "src": VECTOR, "dim": 0, "index": 1},
     "slice_scatter": {"input": X, "src": X},
     "index_fill": {"input": X, "dim": 0, "index": Operand((2,), "int64"), "value": 1.0},
+    "index_put": {"input": X, "indices": (Operand((2,), "int64"),), "values": Operand((2, 4))},
+    "index_reduce": {
+        "input": X, "dim": 0, "index": Operand((2,), "int64"), "source": Operand((2, 4)), "reduce": "mean",
+    },
+    **{
+        f"Lazy{name}{axes}d": {"out_channels": 2, "kernel_size": 1}
+        for name in ("Conv", "ConvTranspose") for axes in (1, 2, 3)
+    },
     "scatter_reduce": {
         "input": X, "dim": 0, "index": Operand((2, 2), "int64"), "src": Operand((2, 2)), "reduce": "sum",
     },
@@ -242,7 +251,7 @@ def harmless(function: Function) -> Arguments | None:
     required = {
         name: "ints" if p.kind is p.VAR_POSITIONAL else kind(p)
         for name, p in parameters.items()
-        if p.default is p.empty and p.kind is not p.VAR_KEYWORD
+        if p.default is p.empty
     }
     for dtype, shape, n, count in itertools.product(
         ("float32", "int64", "bool"), SHAPES, (1, 2, 0), (0, 1, 2, 3)
