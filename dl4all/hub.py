@@ -33,18 +33,17 @@ def get_dir() -> str:
     return str(Path(home, "hub").expanduser())
 
 
-def set_dir(d: str | Path) -> None:
-    """Set the folder that :func:`get_dir` returns.
+def set_dir(d: str | Path | None) -> None:
+    """Set the folder that :func:`get_dir` returns; None for PyTorch's again.
 
     Example:
-        >>> before = get_dir()
         >>> set_dir("models/hub")
         >>> get_dir()
         'models/hub'
-        >>> set_dir(before)
+        >>> set_dir(None)
     """
     global _folder
-    _folder = Path(d)
+    _folder = None if d is None else Path(d)
 
 
 def load_state_dict_from_url(

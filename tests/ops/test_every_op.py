@@ -58,8 +58,10 @@ def filled(_: Op[...], case: Example) -> bool:
     return case.shapes[0] is not None and 0 not in case.shapes[0]
 
 
-WRAPPED = {"max_pool2d", "adaptive_max_pool2d"}
-"""Ops whose public function has one more argument, ``return_indices``."""
+WRAPPED = {
+    "max_pool2d", "adaptive_max_pool2d", "softmax", "log_softmax", "logsumexp", "std", "var",
+}  # fmt: skip
+"""Ops whose public function takes more than they do: ``return_indices``, ``dtype``, ``unbiased``."""
 
 every_op = pytest.mark.parametrize("op", OPS, ids=name)
 

@@ -33,20 +33,27 @@ def test_three_devices() -> None:
 
 @pytest.mark.usefixtures("deadline")
 def test_objects_do_not_pile_up() -> None:
-    """Three times as many tasks leave as much behind."""
+    """Three times as many tasks leave as much behind; what other threads keep for a moment is no growth."""
     devices = ("cpu", "cpu#1", simulated_device())
     check(devices, 800)
-    kept = []
-    for tasks in (800, 2400):
+    growth = []
+    for _ in range(3):
+        kept = [_kept_by(devices, tasks) for tasks in (800, 2400)]
+        growth.append(kept[1] - kept[0])
+        if growth[-1] < 50_000:
+            return
+    raise AssertionError(f"bytes that 1,600 more tasks left behind, three times: {growth}")
+
+
+def _kept_by(devices: tuple[str, ...], tasks: int) -> int:
+    gc.collect()
+    tracemalloc.start()
+    try:
+        stress(devices, threads=8, tasks=tasks, limit=32)
         gc.collect()
-        tracemalloc.start()
-        try:
-            stress(devices, threads=8, tasks=tasks, limit=32)
-            gc.collect()
-            kept.append(tracemalloc.get_traced_memory()[0])
-        finally:
-            tracemalloc.stop()
-    assert kept[1] - kept[0] < 50_000
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.full

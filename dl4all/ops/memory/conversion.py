@@ -43,10 +43,9 @@ CASTS: dict[tuple[str, str], Variants] = {
         ELEMENT_TYPES[target],
         {},
     )
-    for source in CASTABLE_DTYPES
-    for target in CASTABLE_DTYPES
+    for source, target in itertools.permutations(CASTABLE_DTYPES, 2)
 }
-"""Kernels by the dtypes that they read and write."""
+"""Kernels by the dtypes that they read and write; a cast to the same dtype is a copy."""
 
 KINDS = {"u": 0, "i": 1, "f": 2, "b": 3}  # memory/convert.comp's numbers for NumPy's letters
 CONVERTED_DTYPES = ("int64", "int32", "int16", "int8", "uint8", "bool", "float32", "float64")
