@@ -27,8 +27,8 @@ REOPEN = 650 * MIB
 GROWTH = 150 * MIB
 """How much more than after the last time it must be, as closing does not bring back everything."""
 MOST = 3072 * MIB
-"""What a process may take. A run in which one took more fails. Launching all shaders on imitated hardware, late
-in a run, was seen to reach 2,349 MiB."""
+"""What a process may take. A run in which one took more fails. Launching all shaders on imitated hardware,
+late in a run, was seen to reach 2,349 MiB."""
 
 peaks: dict[str, tuple[int, str]] = {}
 """The most bytes that each process of this run had, and the test that took them."""
