@@ -45,7 +45,7 @@ def test_objects_do_not_pile_up() -> None:
     raise AssertionError(f"bytes that 1,600 more tasks left behind, three times: {growth}")
 
 
-def _kept_by(devices: tuple[str, ...], tasks: int) -> int:
+def _kept_by(devices: tuple[str | dl.Device, ...], tasks: int) -> int:
     gc.collect()
     tracemalloc.start()
     try:
