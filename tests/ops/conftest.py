@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 import dl4all as dl
 from dl4all.ops.core.op import Op
-from tests.conftest import VALIDATED
 from tests.support.autotune_harness import Bench
+from tests.support.selection import AGAIN
 from tests.support.subcases import FULL
 
 # Kompute builds a pipeline for every set of buffers, which takes a software driver most of a test's time. It
@@ -36,7 +35,6 @@ OTHER_VALUES = {
     "test_special_pairs",
     "test_special_values_go_through_as_in_numpy",
 }
-AGAIN = VALIDATED or bool(os.environ.get("DL4ALL_LIMITS"))
 FOLDER = Path(__file__).parent
 
 
