@@ -53,7 +53,7 @@ def _results(op: Op[...], case: Example, layout: str, device: str, *, compiled: 
 )
 @each_example("layout", LAYOUTS, most=1)
 def test_a_compiled_op(op: Op[...], case: Example, layout: str, device: str) -> None:
-    """On Vulkan each fourth elementwise op: ``codegen/test_elementwise.py`` has all their kernels generated."""
+    """On Vulkan each fourth elementwise op: ``codegen/test_elementwise.py`` generates kernels for all."""
     if device != "cpu" and isinstance(op, Elementwise) and not FULL and crc32(op.name.encode()) % 4:
         pytest.skip("a full run compiles each elementwise op on Vulkan")
     try:
