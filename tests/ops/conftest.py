@@ -9,7 +9,7 @@ import pytest
 import dl4all as dl
 from dl4all.ops.core.op import Op
 from tests.support.autotune_harness import Bench
-from tests.support.selection import AGAIN
+from tests.support.selection import AGAIN, within
 from tests.support.subcases import FULL
 
 # Kompute builds a pipeline for every set of buffers, which takes a software driver most of a test's time. It
@@ -35,11 +35,10 @@ OTHER_VALUES = {
     "test_special_pairs",
     "test_special_values_go_through_as_in_numpy",
 }
-FOLDER = Path(__file__).parent
 
 
 def _runs(item: pytest.Item) -> bool:
-    if FOLDER not in item.path.parents:
+    if not within(item, ("tests/ops",)):
         return True
     name = getattr(item, "originalname", "")
     if AGAIN and (item.path.stem.endswith(MORE_NUMBERS) or (name in OTHER_VALUES and not FULL)):

@@ -12,12 +12,13 @@ what is tested for each op all ops' results and gradients.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +88,11 @@ def _only_in_full(item: pytest.Item) -> bool:
     name = getattr(item, "originalname", "")
     if name in ONE_OF_EACH_KIND:
         return False
-    if (VALIDATED or through_kompute) and _in(item, ABOVE_OPS):
+    if (VALIDATED or through_kompute) and within(item, ABOVE_OPS):
         return True
     if not AGAIN:
         return False
-    if through_kompute and not (VALIDATED and _in(item, KOMPUTE_AGAIN)):
+    if through_kompute and not (VALIDATED and within(item, KOMPUTE_AGAIN)):
         return True
     op = _parameters(item).get("op")
     return (
@@ -99,8 +100,15 @@ def _only_in_full(item: pytest.Item) -> bool:
     )
 
 
-def _in(item: pytest.Item, folders: Iterable[str]) -> bool:
-    return any(REPOSITORY / folder in item.path.parents for folder in folders)
+def within(item: pytest.Item, folders: Iterable[str]) -> bool:
+    return not _parents(item.path).isdisjoint(folders)
+
+
+@functools.cache
+def _parents(path: Path) -> frozenset[str]:
+    """The folders of the repository that a file lies in; kept, as paths are slow and tests are many."""
+    folders = (parent for parent in path.parents if parent.is_relative_to(REPOSITORY))
+    return frozenset(folder.relative_to(REPOSITORY).as_posix() for folder in folders)
 
 
 def _parameters(item: pytest.Item) -> dict[str, Any]:
@@ -113,6 +121,8 @@ def covering(items: list[pytest.Item], *, once: bool) -> set[pytest.Item]:
     Those that bring most come first. Which ones they are depends on their names alone: the processes of a run
     must agree, and the next run should take the same ones.
     """
+    if not once and all(len(_ids(item)) < 3 for item in items):
+        return set(items)
     left = {item: _combinations(item, once) for item in items}
     kept: set[pytest.Item] = set()
     seen: set[Combination] = set()
@@ -126,12 +136,16 @@ def covering(items: list[pytest.Item], *, once: bool) -> set[pytest.Item]:
     return kept
 
 
+def _ids(item: pytest.Item) -> Sequence[str]:
+    """One for each `parametrize`, also where that sets several arguments; `indices` counts all cases."""
+    ids: Sequence[str] = getattr(getattr(item, "callspec", None), "_idlist", ())
+    return ids
+
+
 def _combinations(item: pytest.Item, once: bool) -> set[Combination]:
-    # one id for each `parametrize`, also where that sets several arguments; `indices` counts all cases
-    ids: Any = getattr(getattr(item, "callspec", None), "_idlist", ())
-    values = list(enumerate(map(str, ids)))
+    values = list(enumerate(_ids(item)))
     devices = tuple(value for value in values if DEVICE.fullmatch(value[1]))
-    if once and not _in(item, EACH_VALUE_AGAIN) and not isinstance(_parameters(item).get("op"), Op):
+    if once and not within(item, EACH_VALUE_AGAIN) and not isinstance(_parameters(item).get("op"), Op):
         return {devices}
     if len(values) < 2:
         return {tuple(values)}
