@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,20 +15,29 @@ DEVICES = ("cpu", "vulkan:0", "kompute:0")
 OPS = REPOSITORY / "tests" / "ops" / "test_ops.py"
 
 
-class Case(SimpleNamespace):
-    """One that can be in a set."""
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """As much of a collected test as the choice looks at; ``callspec`` is itself."""
 
-    __hash__ = object.__hash__
+    _idlist: tuple[str, ...]
+    path: Path
+
+    @property
+    def callspec(self) -> Case:
+        return self
+
+    @property
+    def nodeid(self) -> str:
+        return f"{self.path}::test_it" + (f"[{'-'.join(self._idlist)}]" if self._idlist else "")
 
 
-def case(*values: str, path: Path = OPS) -> Any:
+def case(*ids: str, path: Path = OPS) -> Any:
     """A test with one value for each of its parameters."""
-    name = f"test_it[{'-'.join(values)}]" if values else "test_it"
-    return Case(nodeid=f"{path}::{name}", name=name, path=path, callspec=SimpleNamespace(_idlist=values))
+    return Case(ids, path)
 
 
 def values(cases: set[Any]) -> set[tuple[str, ...]]:
-    return {case.callspec._idlist for case in cases}
+    return {case._idlist for case in cases}
 
 
 PRODUCT = list(itertools.product(DEVICES, ("float32", "int64", "bool", "uint8"), "abcde", ("yes", "no")))
