@@ -51,7 +51,7 @@ def table_rows(input: Array, weight: T, padding_idx: int | None, by_frequency: b
     rows, columns = weight.shape
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise ArgumentError(f"[embedding] padding_idx {padding_idx} is out of range for {rows} rows")
-    if not by_frequency:
+    if not by_frequency and isinstance(input, TensorBase):
         trained = None if padding_idx is None else partial(_without, padding_idx % rows)
         error = partial(out_of_range, "embedding", rows)
         selected: T | None = select("embedding", weight, input, 0, error, trained=trained)

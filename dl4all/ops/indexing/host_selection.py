@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dl4all.allocator.storage import Storage
 from dl4all.ops.core import tape
 from dl4all.ops.core.host_kernel import REFUSED, HostLaunch, Layout, layout_of, prepare
 from dl4all.ops.core.limits import LARGE_ELEMENTS
@@ -31,19 +32,20 @@ INT32 = np.dtype("int32")
 
 
 class Selection(NamedTuple):
-    """What selecting from a tensor comes to."""
+    """What selecting from a tensor comes to, and adding to it."""
 
-    check: HostLaunch
+    check: HostLaunch  # turns indices into places
     take: HostLaunch
+    add: HostLaunch | None  # of the gradient; None for dtypes that it has no kernel for
     rows: Shape  # the tensor as (outer, size, inner), of which the middle axis is indexed
-    shape: Size  # of the result
+    shape: Size  # of what is selected
     count: int  # indices
 
 
 def select(
     name: str,
     input: Any,
-    index: Any,
+    index: TensorBase,
     axis: int,
     error: Callable[[int], Exception],
     *,
@@ -66,78 +68,126 @@ def select(
 
     Returns:
         The tensor's shape with the index's in place of the axis; with `along` the index's shape. None for
-        operands that do not lie in the CPU's memory as the kernels want it, and where single steps are
-        followed.
+        operands that the kernels do not take, and where single steps are followed.
     """
-    if (
-        not isinstance(index, TensorBase)
-        or not input.device.is_host
-        or not input.device.keeps_plans
-        or index.device is not input.device
-        or index.dtype not in INDEX_DTYPES
-        or capture.active is not None
-        or recorder.active is not None
-        or launch_log.active is not None
-        or active_levels
-        or op_regions.watched
-    ):
-        return None
     device = input.device
-    key = (
-        select, axis, negative, along, input.shape, input.strides, input.dtype.num, index.shape, index.strides,
-        index.dtype.num,
-    )  # fmt: skip
-    plan: Any = device.plans.get(key)
-    if plan is None:
-        plan = _prepared(input, index, axis, negative, along) or REFUSED
-        device.plans.keep(key, plan)
-    if plan is REFUSED:
+    if not device.is_host or not input.is_contiguous() or _is_followed(index, input):
         return None
-    check, take, rows, shape, count = plan
-    cls = input.result_class
-    places = empty(cls, (count,), INT32, device, name)
-    wrong = host_indices.run_check(check, index, places)
+    plan = _plan(input.shape, input.dtype, index, axis, negative, along)
+    if plan is None:
+        return None
+    places = empty(input.result_class, (plan.count,), INT32, device, name)
+    wrong = host_indices.run_check(plan.check, index, places)
     if wrong >= 0:
         raise error(int(host_array(index).reshape(-1)[wrong]))
-    result = empty(cls, shape, input.dtype, device, name)
-    take.run_on(
-        device,
-        ((input.storage, input.offset * input.dtype.itemsize), (places.storage, 0), (result.storage, 0)),
-    )
+    result = empty(input.result_class, plan.shape, input.dtype, device, name)
+    plan.take.run_on(device, (_place(input), (places.storage, 0), (result.storage, 0)))
     if tape.state.enabled and result.dtype.kind == "f":
-        outer, size, inner = rows
         before = input.shape
 
         def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
             indices = Indices.of_checked(places)
-            g = reshape(grads[0], outer, count, inner)
-            added = take_rows_backward(g, indices if trained is None else trained(indices), size)
-            return [reshape(added, before)]
+            return [_added(name, plan, grads[0], indices if trained is None else trained(indices), before)]
 
         tape.add_node(name, [input], [result], backward)
     return result
 
 
-def _prepared(
-    input: TensorBase, index: TensorBase, axis: int, negative: bool, along: bool
-) -> Selection | None:
-    """The launches for operands like these; None where the kernels do not take them."""
-    shape, chosen = input.shape, index.shape
-    total, count = math.prod(shape), math.prod(chosen)
-    if not input.is_contiguous() or not 0 < total < MOST or not 0 < count < MOST:
+def put_along(name: str, source: Any, index: TensorBase, axis: int, shape: Shape) -> Any:
+    """Zeros of a shape with the elements of `source` added where indices along an axis say.
+
+    Args:
+        name: of the op.
+        source: of the index's shape.
+        index: ints in the range of the axis.
+        axis: the one that they are indices into.
+        shape: of the result.
+
+    Returns:
+        None for operands that the kernels do not take, and where single steps are followed.
+    """
+    if not source.device.is_host or _is_followed(index, source):
         return None
-    scale, grid, rows = 1, None, (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
-    result = (*shape[:axis], *chosen, *shape[axis + 1 :])
+    plan = _plan(shape, source.dtype, index, axis, False, True)
+    if plan is None or plan.add is None:
+        return None
+    places = empty(source.result_class, (plan.count,), INT32, source.device, name)
+    if host_indices.run_check(plan.check, index, places) >= 0:
+        return None
+    return _added(name, plan, source, Indices.of_checked(places), shape)
+
+
+def _added(name: str, plan: Selection, source: Any, indices: Indices, shape: Shape) -> Any:
+    """Zeros of a shape with the elements of a gradient added where they were selected."""
+    places = indices.tensor_operand()
+    if (
+        plan.add is None
+        or places is None
+        or not source.is_contiguous()
+        or tape.state.enabled
+        or _is_followed(places, source)
+    ):
+        outer, size, inner = plan.rows
+        return reshape(take_rows_backward(reshape(source, outer, plan.count, inner), indices, size), shape)
+    total = empty(source.result_class, shape, source.dtype, source.device, name)
+    plan.add.run_on(source.device, (_place(source), _place(places), (total.storage, 0)))
+    return total
+
+
+def _place(tensor: TensorBase) -> tuple[Storage, int]:
+    return tensor.storage, tensor.offset * tensor.dtype.itemsize
+
+
+def _is_followed(index: TensorBase, like: TensorBase) -> bool:
+    """Whether somebody follows each step of a call, or its operands are not the CPU's own."""
+    return (
+        capture.active is not None
+        or recorder.active is not None
+        or launch_log.active is not None
+        or bool(active_levels)
+        or op_regions.watched
+        or index.device is not like.device
+        or not like.device.keeps_plans
+        or index.dtype not in INDEX_DTYPES
+    )
+
+
+def _plan(
+    shape: Shape, dtype: np.dtype[Any], index: TensorBase, axis: int, negative: bool, along: bool
+) -> Selection | None:
+    """The launches for a contiguous tensor and an index like these, which the device keeps."""
+    plans = index.device.plans
+    key = (select, axis, negative, along, shape, dtype.num, index.shape, index.strides, index.dtype.num)
+    plan: Any = plans.get(key)
+    if plan is None:
+        plan = _prepared(shape, dtype, index, axis, negative, along) or REFUSED
+        plans.keep(key, plan)
+    return None if plan is REFUSED else plan
+
+
+def _prepared(
+    shape: Shape, dtype: np.dtype[Any], index: TensorBase, axis: int, negative: bool, along: bool
+) -> Selection | None:
+    """The launches; None where the kernels do not take such operands."""
+    chosen = index.shape
+    total, count = math.prod(shape), math.prod(chosen)
+    if not 0 < total < MOST or not 0 < count < MOST:
+        return None
+    scale, grid = 1, None
+    rows: Shape = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+    result: Shape = (*shape[:axis], *chosen, *shape[axis + 1 :])
     if along:
         steps = contiguous_strides(shape)
         scale, grid = steps[axis], tuple([0 if i == axis else step for i, step in enumerate(steps)])
         rows, result = (1, total, 1), chosen
     if not 0 < math.prod(result) < LARGE_ELEMENTS:
         return None
-    places = Layout((count,), INT32)
-    outer, _, inner = rows
-    out = Layout((outer, count, inner), input.dtype)
+    places, whole = Layout((count,), INT32), Layout(rows, dtype)
+    selected = Layout((rows[0], count, rows[2]), dtype)
     constants = (shape[axis], negative, None, scale, grid, False)
     check = host_indices.check_launch(layout_of(index), places, constants)
-    take = prepare("take_rows", out, [Layout(rows, input.dtype)], {"index": places})
-    return None if check is None or take is None else Selection(check, take, rows, Size(result), count)
+    take = prepare("take_rows", selected, [whole], {"index": places})
+    add = prepare("take_rows_backward", whole, [selected], {"index": places, "size": rows[1]})
+    if check is None or take is None:
+        return None
+    return Selection(check, take, add, rows, Size(result), count)
