@@ -172,6 +172,7 @@ def setitem(input: TensorBase, key: object, value: Array | NDArray | Scalar | Se
                 if needs[1]
                 else None,
             ],
+            single_use=not is_basic(key),
         )
         finish_history(input)
 
@@ -181,7 +182,13 @@ def _zeroed(gradient: Any, key: Any) -> Any:
     result = fresh_copy(gradient)
     zero = from_host(type(gradient).result_class, np.zeros((), gradient.dtype), gradient.device, copy=False)
     _write_key(result, key, zero)
-    tape.add_node("without", [gradient], [result], lambda grads, saved, needs: [_zeroed(grads[0], key)])
+    tape.add_node(
+        "without",
+        [gradient],
+        [result],
+        lambda grads, saved, needs: [_zeroed(grads[0], key)],
+        single_use=not is_basic(key),
+    )
     return result
 
 
