@@ -12,6 +12,7 @@ from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.mixed_devices import mixed_devices
 from dl4all.ops.core.op import KERNEL_REFUSALS, NUMBERS, primitives
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
@@ -226,6 +227,10 @@ def _write_advanced(view: TensorBase, index: AdvancedIndex, value: Any) -> None:
     _check_broadcast("setitem", shape, selected)
     if 0 in selected:
         return
+    if value.device is not view.device:
+        if value.shape or not value.device.is_host:
+            raise mixed_devices("setitem", view, value)
+        value = value.to(view.device)
     source = broadcast_view(reshape(tape.alias(value), shape), selected)
     order = (*range(front, front + len(indexed)), *range(front), *range(front + len(indexed), len(selected)))
     permuted = view.strided_view(
