@@ -104,7 +104,7 @@ def _rows_of(input: T, rows: Indices, shape: Shape) -> T:
         g = reshape(grads[0], 1, len(rows), inner)
         return [reshape(take_rows_backward(g, rows, size), (size, *rest))]
 
-    tape.add_node("index", [input], [result], backward)
+    tape.add_node("index", [input], [result], backward, single_use=True)
     return result
 
 

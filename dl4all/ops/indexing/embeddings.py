@@ -69,7 +69,7 @@ def table_rows(input: Array, weight: T, padding_idx: int | None, by_frequency: b
             g = mul(g, from_host(type(g).result_class, shares.astype(g.dtype), g.device, copy=False))
         return [reshape(take_rows_backward(g, trained, rows), rows, columns)]
 
-    tape.add_node("embedding", [weight], [result], backward)
+    tape.add_node("embedding", [weight], [result], backward, single_use=True)
     return result
 
 
