@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import math
+import sys as _sys
 
 import numpy as np
 
@@ -37,6 +38,7 @@ from dl4all import (
     nn,
     onnx,
     optim,
+    profiler,
     random,
     sparse,
     special,
@@ -204,6 +206,7 @@ __all__ = [
     "pipeline",
     "place",
     "profile",
+    "profiler",
     "save",
     "set_default_device",
     "set_float32_matmul_precision",
@@ -261,9 +264,12 @@ for _space, _module in {
     "torch.nn.utils": nn.utils,
     "torch.optim": optim,
     "torch.optim.lr_scheduler": optim.lr_scheduler,
+    "torch.profiler": profiler,
     "torch.random": random,
     "torch.special": special,
     "torch.utils": utils,
     "torch.utils.data": utils.data,
 }.items():
     vars(_module)["__getattr__"] = _missing_names.answering(_space)
+if _missing_names.MissingModules not in _sys.meta_path:  # where dl4all is imported anew
+    _sys.meta_path.append(_missing_names.MissingModules)
