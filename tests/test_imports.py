@@ -45,7 +45,7 @@ LAYERS = (
     ("dl4all.tensor",),
     ("dl4all.calibration", "dl4all.sparse"),
     ("dl4all.nn",),
-    ("dl4all.optim", "dl4all.distributions"),
+    ("dl4all.optim", "dl4all.distributions", "dl4all.einops", "dl4all.einops_backend"),
     ("dl4all.models", "dl4all.data", "dl4all.io", "dl4all.memory"),
     # PyTorch's names for what lies above in this list:
     ("dl4all.accelerator", "dl4all.amp", "dl4all.compiler", "dl4all.distributed", "dl4all.fft", "dl4all.jit"),
@@ -68,6 +68,7 @@ OUTSIDE = {
     "pytest": "dl4all.testing",  # no dependency of the library
     "torch": "dl4all.torch",
     "llvmlite": "dl4all.runtime.cpu.llvm",
+    "einops": "dl4all.einops",
 }
 
 
