@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch.testing._internal import common_methods_invocations as invocations
-from torch.testing._internal.common_methods_invocations import wrapper_set_seed
+from torch.testing._internal.common_utils import wrapper_set_seed
 from torch.testing._internal.opinfo.core import OpInfo
 
 import dl4all as dl
