@@ -40,8 +40,20 @@ class Case(NamedTuple):
     """The working directory, in the repository; None: the script's."""
     pictures: int = 512
     """How many pictures the data sets of torchvision's names have."""
+    device_steps: int = 10
+    """As `steps`, on a device that is not the CPU, where the first losses are compared."""
+    names_device: bool = True
+    """Whether the script or an argument names the device to compute on; otherwise DL4ALL_DEVICE does."""
     note: str = ""
     """What else the page says."""
+
+    def steps_on(self, device: str) -> int:
+        """After how many calls of ``backward`` it is stopped."""
+        return self.steps if device == "cpu" else min(self.steps, self.device_steps)
+
+    def arguments_on(self, device: str) -> tuple[str, ...]:
+        """What the script is called with, where it is told a device too."""
+        return tuple(argument.replace("=cpu", f"={device}") for argument in self.arguments)
 
 
 def _example(name: str, script: str, *arguments: str, **options: object) -> Case:
@@ -78,9 +90,9 @@ CASES = (
         "--workers=0",
         pictures=64,
     ),
-    _example("regression", "regression/main.py", steps=400),
-    _example("reinforce", "reinforcement_learning/reinforce.py", steps=40),
-    _example("actor_critic", "reinforcement_learning/actor_critic.py", steps=40),
+    _example("regression", "regression/main.py", steps=400, names_device=False),
+    _example("reinforce", "reinforcement_learning/reinforce.py", steps=40, names_device=False),
+    _example("actor_critic", "reinforcement_learning/actor_critic.py", steps=40, names_device=False),
     _example(
         "super_resolution",
         "super_resolution/main.py",
@@ -196,8 +208,8 @@ CASES = (
         ("--epochs=1", "--batch-size=2", "--scale=0.5", "--validation=20", "--learning-rate=1e-5"),
         files=data_files.masked_photographs,
     ),
-    _tutorial("linear_regression", "01-basics/linear_regression/main.py"),
-    _tutorial("logistic_regression", "01-basics/logistic_regression/main.py"),
+    _tutorial("linear_regression", "01-basics/linear_regression/main.py", names_device=False),
+    _tutorial("logistic_regression", "01-basics/logistic_regression/main.py", names_device=False),
     _tutorial("feedforward_neural_network", "01-basics/feedforward_neural_network/main.py"),
     _tutorial("convolutional_neural_network", "02-intermediate/convolutional_neural_network/main.py"),
     _tutorial("recurrent_neural_network", "02-intermediate/recurrent_neural_network/main.py", steps=20),
@@ -222,11 +234,31 @@ CASES = (
     Case("pytorch-cifar: SimpleDLA", CIFAR, "main.py", ("--lr=0.01",), steps=2, pictures=384),
     Case("two_layer_net_tensor", SMALL, "tensor/two_layer_net_tensor.py"),
     Case("two_layer_net_autograd", SMALL, "autograd/two_layer_net_autograd.py", steps=500),
-    Case("two_layer_net_custom_function", SMALL, "autograd/two_layer_net_custom_function.py", steps=500),
+    Case(
+        "two_layer_net_custom_function",
+        SMALL,
+        "autograd/two_layer_net_custom_function.py",
+        steps=500,
+        device_steps=20,
+    ),
     Case("two_layer_net_nn", SMALL, "nn/two_layer_net_nn.py", steps=500),
-    Case("two_layer_net_optim", SMALL, "nn/two_layer_net_optim.py", steps=500),
-    Case("two_layer_net_module", SMALL, "nn/two_layer_net_module.py", steps=500),
-    Case("dynamic_net", SMALL, "nn/dynamic_net.py", steps=100),
+    Case(
+        "two_layer_net_optim",
+        SMALL,
+        "nn/two_layer_net_optim.py",
+        steps=500,
+        device_steps=20,
+        names_device=False,
+    ),
+    Case(
+        "two_layer_net_module",
+        SMALL,
+        "nn/two_layer_net_module.py",
+        steps=500,
+        device_steps=20,
+        names_device=False,
+    ),
+    Case("dynamic_net", SMALL, "nn/dynamic_net.py", steps=100, names_device=False),
 )
 
 OMITTED = (

@@ -407,8 +407,9 @@ def test_lists_and_dicts_of_parameters() -> None:
     assert [name for name, _ in named.named_parameters()] == ["a", "b"]
     del named["a"]
     assert list(named.keys()) == ["b"]
-    with pytest.raises(ArgumentError, match=r"\[ParameterList\] expected"):
-        scales.append(3)  # type: ignore[arg-type]
+    scales.extend([dl.nn.ParameterList([dl.rand(5)]), 3, None])
+    assert [name for name, _ in scales.named_parameters()] == ["0", "1", "2", "3.0"]
+    assert (len(scales), scales[4], scales[5]) == (6, 3, None)
     with pytest.raises(ArgumentError, match="attribute of modules"):
         named["training"] = dl.ones(1)
 
