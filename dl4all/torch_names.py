@@ -406,8 +406,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "while_loop": "while",
     },
     "torch.Tensor": {
-        "polygamma": "dl.polygamma(n, x)",
-        "polygamma_": "x.copy_(dl.polygamma(n, x))",
         "apply_": "dl ops, or x.numpy()",
         "bfloat16": "x.half() or x.float()",
         "conj": "x itself: there are no complex numbers",
@@ -421,6 +419,8 @@ INSTEAD: dict[str, dict[str, str]] = {
         "name": "a variable",
         "new": "x.new_empty, x.new_tensor",
         "pin_memory": "dl.pin(array)",
+        "polygamma": "dl.polygamma(n, x)",
+        "polygamma_": "x.copy_(dl.polygamma(n, x))",
         "real": "x itself: there are no complex numbers",
         "resize_": "x.data = ..., or dl.empty",
         "share_memory_": "x itself: processes send elements",
