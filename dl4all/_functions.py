@@ -22,6 +22,8 @@ from dl4all.ops import cartesian_prod as cartesian_prod
 from dl4all.ops import cdist as cdist
 from dl4all.ops import celu as celu
 from dl4all.ops import cholesky as cholesky
+from dl4all.ops import cholesky_inverse as cholesky_inverse
+from dl4all.ops import cholesky_solve as cholesky_solve
 from dl4all.ops import chunk as chunk
 from dl4all.ops import clone as clone
 from dl4all.ops import combinations as combinations
@@ -41,7 +43,9 @@ from dl4all.ops import flatten as flatten
 from dl4all.ops import flip as flip
 from dl4all.ops import fliplr as fliplr
 from dl4all.ops import flipud as flipud
+from dl4all.ops import frexp as frexp
 from dl4all.ops import gcd as gcd
+from dl4all.ops import gradient as gradient
 from dl4all.ops import histogram as histogram
 from dl4all.ops import hsplit as hsplit
 from dl4all.ops import index_fill as index_fill
@@ -58,16 +62,20 @@ from dl4all.ops import lcm as lcm
 from dl4all.ops import logdet as logdet
 from dl4all.ops import masked_fill as masked_fill
 from dl4all.ops import masked_scatter as masked_scatter
+from dl4all.ops import matrix_exp as matrix_exp
 from dl4all.ops import moveaxis as moveaxis
 from dl4all.ops import movedim as movedim
+from dl4all.ops import mvlgamma as mvlgamma
 from dl4all.ops import nanquantile as nanquantile
 from dl4all.ops import narrow as narrow
+from dl4all.ops import nextafter as nextafter
 from dl4all.ops import pairwise_distance as pairwise_distance
 from dl4all.ops import pdist as pdist
 from dl4all.ops import permute as permute
 from dl4all.ops import pinverse as pinverse
 from dl4all.ops import pixel_shuffle as pixel_shuffle
 from dl4all.ops import pixel_unshuffle as pixel_unshuffle
+from dl4all.ops import polygamma as polygamma
 from dl4all.ops import positive as positive
 from dl4all.ops import prelu as prelu
 from dl4all.ops import put as put
@@ -79,6 +87,7 @@ from dl4all.ops import roll as roll
 from dl4all.ops import rot90 as rot90
 from dl4all.ops import row_stack as row_stack
 from dl4all.ops import rsub as rsub
+from dl4all.ops import segment_reduce as segment_reduce
 from dl4all.ops import select as select
 from dl4all.ops import select_scatter as select_scatter
 from dl4all.ops import selu as selu
@@ -96,6 +105,7 @@ from dl4all.ops import trace as trace
 from dl4all.ops import transpose as transpose
 from dl4all.ops import trapezoid as trapezoid
 from dl4all.ops import trapz as trapz
+from dl4all.ops import triangular_solve as triangular_solve
 from dl4all.ops import unbind as unbind
 from dl4all.ops import unflatten as unflatten
 from dl4all.ops import unique as unique
@@ -360,6 +370,8 @@ __all__ = [
     "celu",
     "chain_matmul",
     "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
     "chunk",
     "clamp",
     "clamp_max",
@@ -418,10 +430,12 @@ __all__ = [
     "fmin",
     "fmod",
     "frac",
+    "frexp",
     "gather",
     "gcd",
     "ge",
     "ger",
+    "gradient",
     "greater",
     "greater_equal",
     "gt",
@@ -477,6 +491,7 @@ __all__ = [
     "masked_scatter",
     "masked_select",
     "matmul",
+    "matrix_exp",
     "matrix_power",
     "max",
     "maximum",
@@ -492,6 +507,7 @@ __all__ = [
     "mul",
     "multiply",
     "mv",
+    "mvlgamma",
     "nan_to_num",
     "nanmean",
     "nanmedian",
@@ -501,6 +517,7 @@ __all__ = [
     "ne",
     "neg",
     "negative",
+    "nextafter",
     "nonzero",
     "norm",
     "not_equal",
@@ -511,6 +528,7 @@ __all__ = [
     "pinverse",
     "pixel_shuffle",
     "pixel_unshuffle",
+    "polygamma",
     "positive",
     "pow",
     "prelu",
@@ -536,6 +554,7 @@ __all__ = [
     "scatter_add",
     "scatter_reduce",
     "searchsorted",
+    "segment_reduce",
     "select",
     "select_scatter",
     "selu",
@@ -576,6 +595,7 @@ __all__ = [
     "transpose",
     "trapezoid",
     "trapz",
+    "triangular_solve",
     "tril",
     "triu",
     "true_divide",

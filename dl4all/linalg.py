@@ -8,13 +8,16 @@ from typing import Any, Literal, NamedTuple
 
 from dl4all import ops
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops import matmul, matrix_power
+from dl4all.ops import matmul, matrix_exp, matrix_power
 from dl4all.ops.composite.pseudoinverse import numerical_rank, pseudoinverse
+from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import DTypeLike
+from dl4all.tensor.creation import ones_like
 from dl4all.tensor.tensor import Tensor
 
 __all__ = [
     "cholesky",
+    "cholesky_ex",
     "cond",
     "cross",
     "det",
@@ -22,8 +25,10 @@ __all__ = [
     "eigh",
     "eigvalsh",
     "inv",
+    "inv_ex",
     "lstsq",
     "matmul",
+    "matrix_exp",
     "matrix_norm",
     "matrix_power",
     "matrix_rank",
@@ -33,14 +38,20 @@ __all__ = [
     "qr",
     "slogdet",
     "solve",
+    "solve_ex",
     "solve_triangular",
     "svd",
     "svdvals",
+    "tensorinv",
+    "tensorsolve",
+    "vander",
     "vecdot",
     "vector_norm",
 ]
 
 solve, solve_triangular = ops.solve, ops.solve_triangular
+tensorsolve, tensorinv = ops.tensorsolve, ops.tensorinv
+solve_ex, inv_ex, cholesky_ex = ops.solve_ex, ops.inv_ex, ops.cholesky_ex
 eigh, svd = ops.eigh, ops.svd_factors
 
 
@@ -159,7 +170,8 @@ def pinv(
         >>> dl.linalg.pinv(dl.tensor([[2.0], [0.0]])).tolist()
         [[0.5, 0.0]]
     """
-    return pseudoinverse(A, atol, rcond if rtol is None else rtol, hermitian)
+    result: Tensor = pseudoinverse(A, atol, rcond if rtol is None else rtol, hermitian)
+    return result
 
 
 def matrix_rank(
@@ -190,7 +202,8 @@ def matrix_rank(
     """
     if tol is not None:
         atol, rtol = tol, 0.0
-    return numerical_rank(A, atol, rtol, hermitian)
+    result: Tensor = numerical_rank(A, atol, rtol, hermitian)
+    return result
 
 
 class LeastSquares(NamedTuple):
@@ -323,6 +336,33 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
         [3.0, 7.0]
     """
     return ops.sum(x * y, dim)
+
+
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:
+    """Vandermonde matrices: the powers of each element of vectors, from 0 on.
+
+    Args:
+        x: numbers of shape (..., n).
+        N: how many powers; n by default.
+
+    Returns:
+        Shape (..., n, N).
+
+    Raises:
+        ArgumentError: `N` is no int above 0.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.linalg.vander(dl.tensor([2, 3]), N=3).tolist()
+        [[1, 2, 4], [1, 3, 9]]
+    """
+    x = x if x.shape else x.unsqueeze(0)
+    count = x.shape[-1] if N is None else integer("vander", "N", N, least=1)
+    ones = ones_like(x.unsqueeze(-1))
+    if count <= 1:
+        return ones[..., :count]
+    factors = x.unsqueeze(-1).expand(*x.shape, count - 1)
+    return ops.cumprod(ops.cat([ones, factors], -1), -1)
 
 
 def vector_norm(

@@ -36,6 +36,8 @@ class Methods(TensorBase):
     xlogy_ = ops.in_place(ops.xlogy)
     ldexp = ops.ldexp
     ldexp_ = ops.in_place(ops.ldexp)
+    nextafter = ops.nextafter
+    nextafter_ = ops.in_place(ops.nextafter)
     float_power = ops.float_power
     hypot = ops.hypot
     hypot_ = ops.in_place(ops.hypot)
@@ -67,6 +69,10 @@ class Methods(TensorBase):
     gcd_ = ops.in_place(ops.gcd)
     lcm = ops.lcm
     lcm_ = ops.in_place(ops.lcm)
+    triangular_solve = ops.triangular_solve
+    cholesky_solve = ops.cholesky_solve
+    cholesky_inverse = ops.cholesky_inverse
+    matrix_exp = ops.matrix_exp
     trace = ops.trace
     diagflat = ops.diagflat
     matrix_power = ops.matrix_power
@@ -109,6 +115,8 @@ class Methods(TensorBase):
     msort = ops.msort
     topk = ops.topk
     argwhere = ops.argwhere
+    mvlgamma = ops.mvlgamma
+    mvlgamma_ = ops.in_place(ops.mvlgamma)
     tensor_split = ops.tensor_split
     hsplit = ops.hsplit
     vsplit = ops.vsplit
@@ -141,6 +149,7 @@ class Methods(TensorBase):
     isposinf = ops.isposinf
     isreal = ops.isreal
     positive = ops.positive
+    frexp = ops.frexp
     select_scatter = ops.select_scatter
     slice_scatter = ops.slice_scatter
     diagonal_scatter = ops.diagonal_scatter
