@@ -353,6 +353,12 @@ MISSING: dict[str, dict[str, str]] = {
     "torch.backends": {
         "backend": ("cusparselt kleidiai mha miopen nnpack python_native quantized"),
     },
+    "torch.profiler": {
+        "internal": (
+            "DeviceType ExecutionTraceObserver KinetoStepTracker Optimizer RecordScope is_fbcode itt "
+            "kineto_available profiler register_optimizer_step_post_hook"
+        ),
+    },
     "torch.random": {
         "internal": ("thread_safe_generator"),
     },
@@ -399,7 +405,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "is_anomaly_enabled": "dl.autograd.detect_anomaly",
         "is_inference_mode_enabled": "dl.is_grad_enabled",
         "package": "dl.save",
-        "profiler": "dl.profile",
         "quantization": "float16: model.half()",
         "range": "dl.arange",
         "real": "x itself: there are no complex numbers",
@@ -454,7 +459,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "Variable": "the tensor itself",
         "forward_ad": "dl.autograd.jvp",
         "graph": "dl.autograd.Function",
-        "profiler": "dl.profile",
+        "profiler": "dl.profiler",
         "set_detect_anomaly": "dl.autograd.detect_anomaly",
         "variable": "the tensor itself",
     },
@@ -479,7 +484,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "memory_summary": "dl.memory.summary(device)",
         "nccl": "dl.parallel(model)",
         "nvtx": "dl.profile",
-        "profiler": "dl.profile",
+        "profiler": "dl.profiler",
         "random": "dl.random",
         "seed": "dl.seed",
         "seed_all": "dl.seed",
@@ -513,6 +518,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "torch.backends": {
         "opt_einsum": "dl.einsum, which orders products by opt_einsum",
     },
+    "torch.profiler": {},
     "torch.random": {},
     "torch.compiler": {
         "compile": "dl.compile",

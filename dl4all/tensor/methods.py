@@ -56,7 +56,6 @@ class Methods(TensorBase):
     det = ops.det
     qr = ops.qr
     svd = ops.svd
-    pinverse = ops.pinverse
     bincount = ops.bincount
     histc = ops.histc
     histogram = ops.histogram
@@ -70,12 +69,14 @@ class Methods(TensorBase):
     lcm_ = ops.in_place(ops.lcm)
     trace = ops.trace
     diagflat = ops.diagflat
+    matrix_power = ops.matrix_power
     nanquantile = ops.nanquantile
     median = ops.median
     nanmedian = ops.nanmedian
     kthvalue = ops.kthvalue
     mode = ops.mode
     quantile = ops.quantile
+    pinverse = ops.pinverse
     t = ops.t
     adjoint = ops.adjoint
     ravel = ops.ravel
@@ -362,7 +363,6 @@ class Methods(TensorBase):
     vdot = ops.vdot
     kron = ops.kron
     cross = ops.cross
-    matrix_power = ops.matrix_power
     dist = ops.dist
     dot = ops.dot
     matmul = ops.matmul

@@ -166,23 +166,26 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
         """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy.
 
         Args:
-            force: return them for a leaf that requires gradients, too.
+            force: return them for a tensor that requires gradients, too.
 
         Raises:
-            GradientError: the tensor is a leaf that requires gradients, such as a parameter: what NumPy does
-                to its memory no gradient would know of.
+            GradientError: the tensor requires gradients, as a parameter and all that is computed from it: no
+                gradient would know what NumPy does to the elements.
 
         Example:
             >>> import dl4all as dl
             >>> dl.tensor([1.0, 2.0]).numpy()
             array([1., 2.], dtype=float32)
         """
-        if not force and self.requires_grad and self.is_leaf:
-            raise GradientError("[numpy] the tensor is a leaf that requires gradients; use .detach().numpy()")
+        if self.requires_grad and not force:
+            raise GradientError("[numpy] the tensor requires gradients; use .detach().numpy()")
         return transfer.download(self)
 
     def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """The elements as a NumPy array, for ``np.asarray``; waits for the device.
+
+        Raises:
+            GradientError: the tensor requires gradients.
 
         Example:
             >>> import dl4all as dl
@@ -190,7 +193,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
             >>> np.asarray(dl.tensor([1.0, 2.0])).tolist()
             [1.0, 2.0]
         """
-        array = transfer.download(self)
+        array = self.numpy()
         with host_memory("numpy"):
             return np.array(array, dtype) if copy or not self.device.is_host else np.asarray(array, dtype)
 

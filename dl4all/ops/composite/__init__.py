@@ -41,7 +41,6 @@ from dl4all.ops.composite.factorizations import det as det
 from dl4all.ops.composite.factorizations import eigh as eigh
 from dl4all.ops.composite.factorizations import inverse as inverse
 from dl4all.ops.composite.factorizations import logdet as logdet
-from dl4all.ops.composite.factorizations import pinverse as pinverse
 from dl4all.ops.composite.factorizations import qr as qr
 from dl4all.ops.composite.factorizations import slogdet as slogdet
 from dl4all.ops.composite.factorizations import solve as solve
@@ -72,6 +71,7 @@ from dl4all.ops.composite.join import column_stack as column_stack
 from dl4all.ops.composite.join import dstack as dstack
 from dl4all.ops.composite.matrices import block_diag as block_diag
 from dl4all.ops.composite.matrices import diagflat as diagflat
+from dl4all.ops.composite.matrices import matrix_power as matrix_power
 from dl4all.ops.composite.matrices import trace as trace
 from dl4all.ops.composite.matrices import vander as vander
 from dl4all.ops.composite.nan_quantiles import nanquantile as nanquantile
@@ -80,6 +80,7 @@ from dl4all.ops.composite.order_statistics import median as median
 from dl4all.ops.composite.order_statistics import mode as mode
 from dl4all.ops.composite.order_statistics import nanmedian as nanmedian
 from dl4all.ops.composite.order_statistics import quantile as quantile
+from dl4all.ops.composite.pseudoinverse import pinverse as pinverse
 from dl4all.ops.composite.rearrange import adjoint as adjoint
 from dl4all.ops.composite.rearrange import fliplr as fliplr
 from dl4all.ops.composite.rearrange import flipud as flipud
@@ -226,6 +227,7 @@ __all__ = [
     "logdet",
     "logit",
     "masked_scatter",
+    "matrix_power",
     "median",
     "mode",
     "msort",

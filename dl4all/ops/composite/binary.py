@@ -9,6 +9,7 @@ from dl4all.ops.activation.smooth import sigmoid
 from dl4all.ops.composite.unary import as_float, signbit
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.mixed_devices import scalars_moved
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
 from dl4all.ops.elementwise.comparison import eq, ge, gt, isinf, isnan, le, maximum, minimum
@@ -113,10 +114,11 @@ def float_power(input: Array | Scalar, exponent: Array | Scalar) -> Array:
 
 
 def _broadcast_floats(name: str, *operands: Array) -> list[Array]:
-    """Operands with a common shape and a common floating dtype."""
+    """Operands with a common shape and a common floating dtype, on one device."""
     dtype = promote(name, operands, "float")
     shape = broadcast_shapes(name, operands)
-    return [expand(x if x.dtype == dtype else cast(x, dtype.name), shape) for x in operands]
+    together = scalars_moved(name, operands)
+    return [expand(x if x.dtype == dtype else cast(x, dtype.name), shape) for x in together]
 
 
 def _hypot(a: Array, b: Array) -> Array:

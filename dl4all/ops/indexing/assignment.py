@@ -12,6 +12,7 @@ from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.mixed_devices import mixed_devices
 from dl4all.ops.core.op import KERNEL_REFUSALS, NUMBERS, primitives
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
@@ -172,6 +173,7 @@ def setitem(input: TensorBase, key: object, value: Array | NDArray | Scalar | Se
                 if needs[1]
                 else None,
             ],
+            single_use=not is_basic(key),
         )
         finish_history(input)
 
@@ -181,7 +183,13 @@ def _zeroed(gradient: Any, key: Any) -> Any:
     result = fresh_copy(gradient)
     zero = from_host(type(gradient).result_class, np.zeros((), gradient.dtype), gradient.device, copy=False)
     _write_key(result, key, zero)
-    tape.add_node("without", [gradient], [result], lambda grads, saved, needs: [_zeroed(grads[0], key)])
+    tape.add_node(
+        "without",
+        [gradient],
+        [result],
+        lambda grads, saved, needs: [_zeroed(grads[0], key)],
+        single_use=not is_basic(key),
+    )
     return result
 
 
@@ -219,6 +227,10 @@ def _write_advanced(view: TensorBase, index: AdvancedIndex, value: Any) -> None:
     _check_broadcast("setitem", shape, selected)
     if 0 in selected:
         return
+    if value.device is not view.device:
+        if value.shape or not value.device.is_host:
+            raise mixed_devices("setitem", view, value)
+        value = value.to(view.device)
     source = broadcast_view(reshape(tape.alias(value), shape), selected)
     order = (*range(front, front + len(indexed)), *range(front), *range(front + len(indexed), len(selected)))
     permuted = view.strided_view(
