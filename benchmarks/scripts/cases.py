@@ -17,7 +17,9 @@ UNET = Repository("milesial/Pytorch-UNet", "21d7850f2af30a9695bbeea75f3136aa538c
 TUTORIAL = Repository("yunjey/pytorch-tutorial", "0500d3df5a2a8080ccfccbc00aca0eacc21818db")
 CIFAR = Repository("kuangliu/pytorch-cifar", "49b7aa97b0c12fe0d4054e670403a16b6b834ddd")
 SMALL = Repository("jcjohnson/pytorch-examples", "0003fcdc606a79951e53bf8f46f8574fa4739f23")
-
+GANS = Repository("eriklindernoren/PyTorch-GAN", "36d3c77e5ff20ebe0aeefd322326a134a279b93e")
+LECTURE = Repository("karpathy/ng-video-lecture", "52201428ed7b46804849dea0b3ccf0de9df1a5c3")
+MORVAN = Repository("MorvanZhou/PyTorch-Tutorial", "dbe154a9e56635e51c6b0c2ccea8ae36cfb585a7")
 
 WHOLE = (
     "is stopped before it calls `torch.save(model)`: dl4all saves `model.state_dict()`, and refuses a whole "
@@ -259,6 +261,25 @@ CASES = (
         names_device=False,
     ),
     Case("dynamic_net", SMALL, "nn/dynamic_net.py", steps=100, names_device=False),
+    Case("ng-video-lecture: bigram", LECTURE, "bigram.py", steps=100, files=data_files.text_file),
+    *(
+        Case(
+            f"PyTorch-GAN: {kind}",
+            GANS,
+            f"implementations/{kind}/{kind}.py",
+            ("--n_epochs=2", "--batch_size=32", *arguments),
+            steps=steps,
+            pictures=256,
+            names_device=False,
+        )
+        for kind, steps, arguments in (
+            ("wgan_gp", 40, ()),
+            ("aae", 40, ("--img_size=28",)),
+            ("infogan", 24, ()),
+        )
+    ),
+    Case("RNN_regressor", MORVAN, "tutorial-contents/403_RNN_regressor.py", steps=60, names_device=False),
+    Case("GAN of curves", MORVAN, "tutorial-contents/406_GAN.py", steps=60, names_device=False),
 )
 
 OMITTED = (
