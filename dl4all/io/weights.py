@@ -28,7 +28,6 @@ from dl4all.io.weight_file import (
     opened,
     read_bytes,
 )
-from dl4all.tensor.arguments import host_array
 from dl4all.tensor.creation import from_numpy
 
 __all__ = ["load_weights", "save_weights"]
@@ -165,7 +164,7 @@ def _storable(name: object, array: Array) -> Array:
     """The array in C order and little-endian, as safetensors stores it, with the same rank."""
     if not isinstance(name, str) or name == "__metadata__":
         raise ArgumentError(f"[save_weights] {name!r} cannot name an array; use any other text")
-    array = np.asarray(host_array(array), order="C")
+    array = np.asarray(array, order="C")
     if array.dtype.name not in _SAVED:
         raise DTypeError(f"[save_weights] {name} is {array.dtype}; expected one of {sorted(_SAVED)}")
     return array.astype(array.dtype.newbyteorder("<"), copy=False)

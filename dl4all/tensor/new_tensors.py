@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+import numpy as np
+
 from dl4all.errors import DTypeError
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, TensorBase
@@ -13,7 +15,7 @@ from dl4all.ops.random.distributions import bernoulli_
 from dl4all.ops.random.generator import Generator
 from dl4all.scheduler.current import device as open_device
 from dl4all.tensor import host_random
-from dl4all.tensor.arguments import ArrayLike, DeviceLike, checked_dtype, checked_shape, host_array
+from dl4all.tensor.arguments import ArrayLike, DeviceLike, checked_dtype, checked_shape
 
 T = TypeVar("T", bound="NewTensors")
 
@@ -90,7 +92,7 @@ class NewTensors(TensorBase):
             >>> dl.ones(2).new_tensor([1, 2]).tolist()
             [1.0, 2.0]
         """
-        array = transfer.download(data) if isinstance(data, TensorBase) else host_array(data)
+        array = transfer.download(data) if isinstance(data, TensorBase) else np.asarray(data)
         result_dtype = self.dtype if dtype is None else checked_dtype(dtype)
         if array.dtype.kind not in "biuf":
             raise DTypeError(f"[new_tensor] expected numbers of one of {', '.join(map(str, DTYPES))}")

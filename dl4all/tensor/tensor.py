@@ -180,26 +180,36 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
         """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy.
 
         Args:
-            force: return them for a tensor that requires gradients, too.
+            force: return them for a leaf that requires gradients, too, and in an array that may be changed.
+
+        Returns:
+            An array that can only be read where the tensor has a gradient history: no gradient would know
+            what NumPy does to the elements. (PyTorch refuses to give that one.)
 
         Raises:
-            GradientError: the tensor requires gradients, as a parameter and all that is computed from it: no
-                gradient would know what NumPy does to the elements.
+            GradientError: the tensor is a leaf that requires gradients, such as a parameter.
 
         Example:
             >>> import dl4all as dl
             >>> dl.tensor([1.0, 2.0]).numpy()
             array([1., 2.], dtype=float32)
         """
-        if self.requires_grad and not force:
-            raise GradientError("[numpy] the tensor requires gradients; use .detach().numpy()")
-        return transfer.download(self)
+        if force or not self.requires_grad:
+            return transfer.download(self)
+        if self.is_leaf:
+            raise GradientError("[numpy] the tensor is a leaf that requires gradients; use .detach().numpy()")
+        return self._readable()
+
+    def _readable(self) -> npt.NDArray[Any]:
+        """The elements in an array that cannot be changed."""
+        array = transfer.download(self).view()
+        array.flags.writeable = False
+        return array
 
     def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """The elements as a NumPy array, for ``np.asarray``; waits for the device.
 
-        Raises:
-            GradientError: the tensor requires gradients.
+        The array can only be read where the tensor requires gradients.
 
         Example:
             >>> import dl4all as dl
@@ -207,7 +217,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
             >>> np.asarray(dl.tensor([1.0, 2.0])).tolist()
             [1.0, 2.0]
         """
-        array = self.numpy()
+        array = self._readable() if self.requires_grad else transfer.download(self)
         with host_memory("numpy"):
             return np.array(array, dtype) if copy or not self.device.is_host else np.asarray(array, dtype)
 
