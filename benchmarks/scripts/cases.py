@@ -25,6 +25,9 @@ WHOLE = (
     "is stopped before it calls `torch.save(model)`: dl4all saves `model.state_dict()`, and refuses a whole "
     "module, for which a file would have to run code"
 )
+ARRAYS = (("torch.from_numpy(", "torch.tensor("),)
+PICTURES = (("imgs.type(Tensor)", "imgs.to('auto')"), ("imgs.type(FloatTensor)", "imgs.to('auto')"))
+"""Data as tensors on the default device: `from_numpy` and loaders make them on the CPU, as PyTorch's do."""
 
 
 class Case(NamedTuple):
@@ -46,12 +49,18 @@ class Case(NamedTuple):
     """As `steps`, on a device that is not the CPU, where the first losses are compared."""
     names_device: bool = True
     """Whether the script or an argument names the device to compute on; otherwise DL4ALL_DEVICE does."""
+    edits: tuple[tuple[str, str], ...] = ()
+    """Texts of the script and what stands in their places on a device that is not the CPU."""
     note: str = ""
     """What else the page says."""
 
     def steps_on(self, device: str) -> int:
         """After how many calls of ``backward`` it is stopped."""
         return self.steps if device == "cpu" else min(self.steps, self.device_steps)
+
+    def edits_on(self, device: str) -> tuple[tuple[str, str], ...]:
+        """What is replaced in the script, beside imports and the name of the device."""
+        return () if device == "cpu" else self.edits
 
     def arguments_on(self, device: str) -> tuple[str, ...]:
         """What the script is called with, where it is told a device too."""
@@ -93,8 +102,10 @@ CASES = (
         pictures=64,
     ),
     _example("regression", "regression/main.py", steps=400, names_device=False),
-    _example("reinforce", "reinforcement_learning/reinforce.py", steps=40, names_device=False),
-    _example("actor_critic", "reinforcement_learning/actor_critic.py", steps=40, names_device=False),
+    _example("reinforce", "reinforcement_learning/reinforce.py", steps=40, names_device=False, edits=ARRAYS),
+    _example(
+        "actor_critic", "reinforcement_learning/actor_critic.py", steps=40, names_device=False, edits=ARRAYS
+    ),
     _example(
         "super_resolution",
         "super_resolution/main.py",
@@ -142,6 +153,7 @@ CASES = (
         "--epochs=8",
         "--hidden-dim=16",
         "--num-heads=4",
+        device_steps=3,
         files=data_files.citations,
     ),
     Case(
@@ -208,9 +220,11 @@ CASES = (
         UNET,
         "train.py",
         ("--epochs=1", "--batch-size=2", "--scale=0.5", "--validation=20", "--learning-rate=1e-5"),
+        steps=4,
+        device_steps=2,
         files=data_files.masked_photographs,
     ),
-    _tutorial("linear_regression", "01-basics/linear_regression/main.py", names_device=False),
+    _tutorial("linear_regression", "01-basics/linear_regression/main.py", names_device=False, edits=ARRAYS),
     _tutorial("logistic_regression", "01-basics/logistic_regression/main.py", names_device=False),
     _tutorial("feedforward_neural_network", "01-basics/feedforward_neural_network/main.py"),
     _tutorial("convolutional_neural_network", "02-intermediate/convolutional_neural_network/main.py"),
@@ -221,7 +235,11 @@ CASES = (
         steps=20,
     ),
     _tutorial(
-        "deep_residual_network", "02-intermediate/deep_residual_network/main.py", steps=12, pictures=256
+        "deep_residual_network",
+        "02-intermediate/deep_residual_network/main.py",
+        steps=12,
+        pictures=256,
+        device_steps=6,
     ),
     _tutorial(
         "language_model", "02-intermediate/language_model/main.py", steps=15, files=data_files.word_corpus
@@ -271,6 +289,7 @@ CASES = (
             steps=steps,
             pictures=256,
             names_device=False,
+            edits=PICTURES,
         )
         for kind, steps, arguments in (
             ("wgan_gp", 40, ()),
@@ -278,8 +297,15 @@ CASES = (
             ("infogan", 24, ()),
         )
     ),
-    Case("RNN_regressor", MORVAN, "tutorial-contents/403_RNN_regressor.py", steps=60, names_device=False),
-    Case("GAN of curves", MORVAN, "tutorial-contents/406_GAN.py", steps=60, names_device=False),
+    Case(
+        "RNN_regressor",
+        MORVAN,
+        "tutorial-contents/403_RNN_regressor.py",
+        steps=60,
+        names_device=False,
+        edits=ARRAYS,
+    ),
+    Case("GAN of curves", MORVAN, "tutorial-contents/406_GAN.py", steps=60, names_device=False, edits=ARRAYS),
 )
 
 OMITTED = (
