@@ -12,6 +12,7 @@ from dl4all import ops
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops import matmul, matrix_power
 from dl4all.ops.composite.factorizations import pseudoinverse
+from dl4all.ops.core.numpy_names import with_numpy_names
 from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.tensor.tensor import Tensor
 
@@ -257,6 +258,7 @@ def cond(A: Tensor, p: float | str | None = None) -> Tensor:
     return matrix_norm(A, p) * matrix_norm(inv(A), p)
 
 
+@with_numpy_names
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The cross product of vectors of three elements along an axis.
 
@@ -308,6 +310,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     return product.squeeze(0) if len(first.shape) == 1 else product
 
 
+@with_numpy_names
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The dot products of vectors along an axis; the others broadcast.
 
@@ -319,6 +322,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     return ops.sum(x * y, dim)
 
 
+@with_numpy_names
 def vector_norm(
     x: Tensor,
     ord: float = 2,
@@ -346,6 +350,7 @@ def vector_norm(
     return result
 
 
+@with_numpy_names
 def matrix_norm(
     A: Tensor,
     ord: float | str = "fro",
@@ -391,6 +396,7 @@ def matrix_norm(
     return reduced if keepdim else reduced.squeeze((rows, columns))
 
 
+@with_numpy_names
 def norm(
     A: Tensor,
     ord: float | str | None = None,
