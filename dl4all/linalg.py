@@ -11,6 +11,7 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops import matmul, matrix_exp, matrix_power
 from dl4all.ops.composite.pseudoinverse import numerical_rank, pseudoinverse
 from dl4all.ops.core.limits import integer
+from dl4all.ops.core.numpy_names import with_numpy_names
 from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.tensor.creation import ones_like
 from dl4all.tensor.tensor import Tensor
@@ -276,6 +277,7 @@ def cond(A: Tensor, p: float | str | None = None) -> Tensor:
     return matrix_norm(A, p) * matrix_norm(inv(A), p)
 
 
+@with_numpy_names
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The cross product of vectors of three elements along an axis.
 
@@ -327,6 +329,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     return product.squeeze(0) if len(first.shape) == 1 else product
 
 
+@with_numpy_names
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The dot products of vectors along an axis; the others broadcast.
 
@@ -365,6 +368,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return ops.cumprod(ops.cat([ones, factors], -1), -1)
 
 
+@with_numpy_names
 def vector_norm(
     x: Tensor,
     ord: float = 2,
@@ -392,6 +396,7 @@ def vector_norm(
     return result
 
 
+@with_numpy_names
 def matrix_norm(
     A: Tensor,
     ord: float | str = "fro",
@@ -437,6 +442,7 @@ def matrix_norm(
     return reduced if keepdim else reduced.squeeze((rows, columns))
 
 
+@with_numpy_names
 def norm(
     A: Tensor,
     ord: float | str | None = None,
