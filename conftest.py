@@ -21,10 +21,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.rootpath != Path(__file__).parent:
         return
     from tests.conformance.targets import OWN
-    from tests.support import process_memory, validation
+    from tests.support import process_memory, selection, validation
 
     config.pluginmanager.register(validation, "validation")
     config.pluginmanager.register(process_memory, "process memory")
+    config.pluginmanager.register(selection, "selection")
     config.stash[WAYS] = OWN
 
 

@@ -160,7 +160,8 @@ def test_rounding_is_the_most_that_any_run_made_of_the_steps_that_were_taken() -
     ours = Run("stopped", [2.0, 1.1], [0.0] * 2, [], 0.0, "")
     found = compare(ours, torch, nudges, None, 2)
     assert (found.steps, found.torch_steps, found.first, found.time_ratio) == (2, 2, 0.0, None)
-    assert (found.largest, found.rounding) == (pytest.approx(0.1), pytest.approx(0.02))
+    assert found.largest == pytest.approx(0.1)
+    assert found.rounding == pytest.approx(0.02)
 
 
 def test_page_shows_what_failed() -> None:

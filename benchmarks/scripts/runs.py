@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +48,7 @@ def prepared(case: Case, framework: str, work: Path, mirror: Path | None, device
     shutil.copytree(original, copy)
     if framework == "dl4all":
         replace_imports(copy, device)
+        _edit(copy / case.script, case.edits_on(device))
     if case.files is not None:
         case.files(_working_directory(case, copy))
     return copy
@@ -86,6 +88,13 @@ def run(case: Case, kind: tuple[str, str], work: Path, mirror: Path | None, devi
     if not report.exists():
         return Run("no report", [], [], [], 0.0, done.stdout)
     return Run(**json.loads(report.read_text()), output=done.stdout)
+
+
+def _edit(script: Path, edits: Sequence[tuple[str, str]]) -> None:
+    text = script.read_bytes()
+    for old, new in edits:
+        text = text.replace(old.encode(), new.encode())
+    script.write_bytes(text)
 
 
 def _working_directory(case: Case, copy: Path) -> Path:

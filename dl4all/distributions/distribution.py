@@ -72,9 +72,7 @@ class Distribution:
         Raises:
             ArgumentError: a value is not within a constraint.
         """
-        with no_grad():
-            allowed = bool(constraint.check(value).all())
-        if not allowed:
+        if not constraint.allows(value):
             raise ArgumentError(
                 f"[{type(self).__name__}] expected {name} of shape {tuple(value.shape)} to satisfy the "
                 f"constraint {constraint}, but found invalid values: {value.tolist()!s:.200}"

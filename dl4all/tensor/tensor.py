@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,6 +71,20 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
         """
         return ops.where(condition, self, other)
 
+    def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+        """Views of parts of an axis; see :func:`dl4all.split`, which has another name for `split_size`.
+
+        Args:
+            split_size: the size of each part, of which the last may be smaller, or a list of all sizes.
+            dim: the axis.
+
+        Example:
+            >>> import dl4all as dl
+            >>> [part.tolist() for part in dl.arange(5).split(split_size=[2, 3])]
+            [[0, 1], [2, 3, 4]]
+        """
+        return ops.split(self, split_size, dim)
+
     __add__ = __radd__ = ops.add
     __sub__ = ops.sub
     __mul__ = __rmul__ = ops.mul
@@ -87,6 +101,8 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
     __and__ = __rand__ = ops.bitwise_and
     __or__ = __ror__ = ops.bitwise_or
     __xor__ = __rxor__ = ops.bitwise_xor
+    __lshift__ = ops.bitwise_left_shift
+    __rshift__ = ops.bitwise_right_shift
     __invert__ = ops.bitwise_not
     __matmul__ = ops.matmul
     __getitem__ = ops.getitem
