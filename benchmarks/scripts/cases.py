@@ -329,6 +329,10 @@ OMITTED = (
     ("pytorch/examples language_translation, snli", "need torchtext, which is no longer developed"),
     ("pytorch/examples mnist_hogwild, imagenet, distributed, rpc", "share a model between processes"),
     (
+        "karpathy/ng-video-lecture gpt",
+        "evaluates a network of 10 million parameters 400 times before its first step",
+    ),
+    (
         "pytorch/examples fx, cpp, fast_neural_style",
         "are about PyTorch's graphs, about C++, and need weights",
     ),
