@@ -65,6 +65,7 @@ from dl4all.einops_backend import define_when_imported as _define_einops_backend
 from dl4all.errors import Dl4allError
 from dl4all.graph.compiled import compile
 from dl4all.io.serialization import load, save
+from dl4all.jit import _assert as _assert
 from dl4all.memory import pin
 from dl4all.multi_device.data_parallel import parallel
 from dl4all.multi_device.inference_queue import InferenceQueue

@@ -8,13 +8,17 @@ from typing import Any, Literal, NamedTuple
 
 from dl4all import ops
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops import matmul, matrix_power
+from dl4all.ops import matmul, matrix_exp, matrix_power
 from dl4all.ops.composite.pseudoinverse import numerical_rank, pseudoinverse
+from dl4all.ops.core.limits import integer
+from dl4all.ops.core.numpy_names import with_numpy_names
 from dl4all.ops.core.tensor_base import DTypeLike
+from dl4all.tensor.creation import ones_like
 from dl4all.tensor.tensor import Tensor
 
 __all__ = [
     "cholesky",
+    "cholesky_ex",
     "cond",
     "cross",
     "det",
@@ -22,8 +26,10 @@ __all__ = [
     "eigh",
     "eigvalsh",
     "inv",
+    "inv_ex",
     "lstsq",
     "matmul",
+    "matrix_exp",
     "matrix_norm",
     "matrix_power",
     "matrix_rank",
@@ -33,14 +39,20 @@ __all__ = [
     "qr",
     "slogdet",
     "solve",
+    "solve_ex",
     "solve_triangular",
     "svd",
     "svdvals",
+    "tensorinv",
+    "tensorsolve",
+    "vander",
     "vecdot",
     "vector_norm",
 ]
 
 solve, solve_triangular = ops.solve, ops.solve_triangular
+tensorsolve, tensorinv = ops.tensorsolve, ops.tensorinv
+solve_ex, inv_ex, cholesky_ex = ops.solve_ex, ops.inv_ex, ops.cholesky_ex
 eigh, svd = ops.eigh, ops.svd_factors
 
 
@@ -159,7 +171,8 @@ def pinv(
         >>> dl.linalg.pinv(dl.tensor([[2.0], [0.0]])).tolist()
         [[0.5, 0.0]]
     """
-    return pseudoinverse(A, atol, rcond if rtol is None else rtol, hermitian)
+    result: Tensor = pseudoinverse(A, atol, rcond if rtol is None else rtol, hermitian)
+    return result
 
 
 def matrix_rank(
@@ -190,7 +203,8 @@ def matrix_rank(
     """
     if tol is not None:
         atol, rtol = tol, 0.0
-    return numerical_rank(A, atol, rtol, hermitian)
+    result: Tensor = numerical_rank(A, atol, rtol, hermitian)
+    return result
 
 
 class LeastSquares(NamedTuple):
@@ -263,6 +277,7 @@ def cond(A: Tensor, p: float | str | None = None) -> Tensor:
     return matrix_norm(A, p) * matrix_norm(inv(A), p)
 
 
+@with_numpy_names
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The cross product of vectors of three elements along an axis.
 
@@ -314,6 +329,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     return product.squeeze(0) if len(first.shape) == 1 else product
 
 
+@with_numpy_names
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The dot products of vectors along an axis; the others broadcast.
 
@@ -325,6 +341,34 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     return ops.sum(x * y, dim)
 
 
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:
+    """Vandermonde matrices: the powers of each element of vectors, from 0 on.
+
+    Args:
+        x: numbers of shape (..., n).
+        N: how many powers; n by default.
+
+    Returns:
+        Shape (..., n, N).
+
+    Raises:
+        ArgumentError: `N` is no int above 0.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.linalg.vander(dl.tensor([2, 3]), N=3).tolist()
+        [[1, 2, 4], [1, 3, 9]]
+    """
+    x = x if x.shape else x.unsqueeze(0)
+    count = x.shape[-1] if N is None else integer("vander", "N", N, least=1)
+    ones = ones_like(x.unsqueeze(-1))
+    if count <= 1:
+        return ones[..., :count]
+    factors = x.unsqueeze(-1).expand(*x.shape, count - 1)
+    return ops.cumprod(ops.cat([ones, factors], -1), -1)
+
+
+@with_numpy_names
 def vector_norm(
     x: Tensor,
     ord: float = 2,
@@ -352,6 +396,7 @@ def vector_norm(
     return result
 
 
+@with_numpy_names
 def matrix_norm(
     A: Tensor,
     ord: float | str = "fro",
@@ -397,6 +442,7 @@ def matrix_norm(
     return reduced if keepdim else reduced.squeeze((rows, columns))
 
 
+@with_numpy_names
 def norm(
     A: Tensor,
     ord: float | str | None = None,

@@ -233,7 +233,6 @@ def broadcast_all(*values: Any) -> list[Tensor]:
         for value in values
     ]
     shape = np.broadcast_shapes(*(one.shape for one in tensors))
-    # Those of that shape stay as they are: an op in between would let only one backward pass through.
     return [one if one.shape == shape else one.expand(*shape) for one in tensors]
 
 

@@ -199,9 +199,7 @@ class Module(HookMethods, Placement):
             raise _uninitialized(self, f"{name!r} cannot be a {kind} of it yet")
         if value is not None and not isinstance(value, expected):
             named = "Tensor" if isinstance(expected, tuple) else expected.__name__
-            raise ModuleError(
-                f"[{own}] expected a {named} for {name!r}, got {type(value).__name__}"
-            )
+            raise ModuleError(f"[{own}] expected a {named} for {name!r}, got {type(value).__name__}")
         if not isinstance(name, str) or not name or "." in name:  # the dot separates the names of modules
             raise ModuleError(f"[{own}] {name!r} is no name of an attribute; leave out the dots")
         if self._kinds.get(name) != kind and getattr(self, name, None) is not None:
@@ -215,7 +213,13 @@ class Module(HookMethods, Placement):
         Raises:
             ArgumentError: there is none.
         """
-        return _named(self, target, dict(self.named_modules(remove_duplicate=False)), "module")
+        module: Module = self
+        for name in target.split(".") if target else ():
+            below = vars(module).get(name)
+            if not isinstance(below, Module):
+                return _named(self, target, dict(self.named_modules(remove_duplicate=False)), "module")
+            module = below
+        return module
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
         """Put a module in the place that a dotted name such as ``layer1.0`` says.

@@ -95,7 +95,7 @@ def _add_rows(target: Tensor, gradient: SparseTensor, change: Any) -> Tensor:
     """
     places, row = gradient.flat_indices(), gradient.values().shape[1:]
     flat = ops.reshape(target, (math.prod(gradient.shape[: gradient.sparse_dim()]), *row))
-    rows = ops.index_select(flat, 0, places)
-    rows = rows + change(rows)
+    old: Tensor = ops.index_select(flat, 0, places)
+    rows: Tensor = old + change(old)
     target.copy_(ops.reshape(ops.index_copy(flat, 0, places, rows), target.shape))
     return rows

@@ -263,7 +263,7 @@ class SparseTensor(TensorLike):
 
     def mul(self, other: Any) -> SparseTensor:
         """The product with a number, or element by element with a tensor of the same shape; sparse."""
-        if isinstance(other, (int, float)) or (isinstance(other, Tensor) and not other.shape):
+        if _is_number(other):
             return self._with_values(ops.mul(self._values, other))
         dense = other.to_dense() if isinstance(other, SparseTensor) else other
         if not isinstance(dense, Tensor) or dense.shape != self.shape:
@@ -277,7 +277,7 @@ class SparseTensor(TensorLike):
 
     def div(self, other: Scalar | Tensor) -> SparseTensor:
         """The quotient by a number."""
-        if not isinstance(other, NUMBERS) and getattr(other, "shape", None) != ():
+        if not _is_number(other):
             raise ShapeError(f"[div] sparse tensors are divided by numbers, got {_described(other)}")
         return self._with_values(ops.true_divide(self._values, other))
 
@@ -439,6 +439,11 @@ def to_sparse(input: Tensor, sparse_dim: int | None = None) -> SparseTensor:
     rows = np.ravel_multi_index(tuple(places), input.shape[:axes]).astype(np.int64)
     values = ops.index_select(flat, 0, as_tensor(rows, device=input.device))
     return SparseTensor(as_tensor(places, device=input.device), values, tuple(input.shape), True)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a number, or a tensor without axes."""
+    return isinstance(value, NUMBERS) or (isinstance(value, Tensor) and not value.shape)
 
 
 def _described(other: Any) -> str:

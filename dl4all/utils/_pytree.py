@@ -9,7 +9,15 @@ from typing import Any
 
 from dl4all.errors import ArgumentError
 
-__all__ = ["TreeSpec", "tree_flatten", "tree_leaves", "tree_map", "tree_map_", "tree_map_only", "tree_unflatten"]
+__all__ = [
+    "TreeSpec",
+    "tree_flatten",
+    "tree_leaves",
+    "tree_map",
+    "tree_map_",
+    "tree_map_only",
+    "tree_unflatten",
+]
 
 PyTree = Any
 
@@ -63,9 +71,7 @@ def _container(kind: Any, context: Any, parts: list[Any]) -> Any:
     return kind(parts)
 
 
-def tree_flatten(
-    tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None
-) -> tuple[list[Any], TreeSpec]:
+def tree_flatten(tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None) -> tuple[list[Any], TreeSpec]:
     """What is in a nest of lists, tuples, named tuples, dicts and deques, and how these are put together.
 
     Args:
@@ -145,7 +151,9 @@ def _along(tree: Any, spec: TreeSpec) -> list[Any]:
         return [tree]
     found = _parts(tree)
     if found is None or type(tree) is not spec.type or len(found[1]) != len(spec.children):
-        raise ArgumentError(f"[tree_map] expected a {spec.type.__name__} of {len(spec.children)}, got {tree!r}")
+        raise ArgumentError(
+            f"[tree_map] expected a {spec.type.__name__} of {len(spec.children)}, got {tree!r}"
+        )
     parts = [tree[key] for key in spec.context] if spec.type in (dict, OrderedDict) else found[1]
     return [leaf for part, child in zip(parts, spec.children, strict=True) for leaf in _along(part, child)]
 

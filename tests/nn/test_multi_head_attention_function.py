@@ -46,7 +46,11 @@ def test_results_and_gradients(name: str, device: str) -> None:
         "bias_v": None,
         "out_proj_weight": drawn(4, SIZE),
         "out_proj_bias": drawn(4),
-        **({f"{x}_proj_weight": drawn(SIZE, f) for x, f in zip("qkv", features, strict=True)} if separate else {}),
+        **(
+            {f"{x}_proj_weight": drawn(SIZE, f) for x, f in zip("qkv", features, strict=True)}
+            if separate
+            else {}
+        ),
         "add_zero_attn": False,
         "dropout_p": 0.0,
         "use_separate_proj_weight": separate,

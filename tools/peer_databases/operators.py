@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 from torch.testing._internal import common_methods_invocations as invocations
-from torch.testing._internal.common_methods_invocations import wrapper_set_seed
 from torch.testing._internal.opinfo.core import OpInfo
+from torch.testing._utils import wrapper_set_seed
 
 import dl4all as dl
 from tools.peer_databases import functions, ties

@@ -192,7 +192,5 @@ def _as_numbers(mask: Any, query: TensorBase) -> Any:
     if mask.dtype != np.bool_:
         return mask
     kind = type(query).result_class
-    numbers = (
-        from_host(kind, np.array(v, query.dtype), query.device, copy=False) for v in (-math.inf, 0.0)
-    )
+    numbers = (from_host(kind, np.array(v, query.dtype), query.device, copy=False) for v in (-math.inf, 0.0))
     return where(mask, *numbers)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from dl4all.ops.activation.smooth import sigmoid
+from dl4all.ops.composite.host import computed_on_host, to_device_of
 from dl4all.ops.composite.unary import as_float, signbit
 from dl4all.ops.core import tape
+from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.mixed_devices import scalars_moved
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
+from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
 from dl4all.ops.elementwise.comparison import eq, ge, gt, isinf, isnan, le, maximum, minimum
 from dl4all.ops.elementwise.declare import broadcast_shapes, promote
@@ -95,6 +100,28 @@ def ldexp(input: Array, other: Array) -> Array:
         [12.0]
     """
     return mul(input, pow(2.0, other))
+
+
+@export("dl", "Tensor", "Tensor_")
+@reads("input", "other")
+@computed_on_host("nextafter")
+def nextafter(input: Array, other: Array) -> Array:
+    """The next number after each element of the input, in the direction of `other`; without a gradient.
+
+    Args:
+        input, other: floats of one dtype; their shapes broadcast.
+
+    Raises:
+        DTypeError: the operands are not of floats of one dtype.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nextafter(dl.tensor([1.0]), dl.tensor([2.0])).tolist()
+        [1.0000001192092896]
+    """
+    check_float("nextafter", input, other)
+    result = np.asarray(np.nextafter(input.on_host(), other.on_host()))
+    return to_device_of(input, np.ascontiguousarray(result).reshape(result.shape))
 
 
 @export("dl", "Tensor")

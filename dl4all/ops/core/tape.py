@@ -8,6 +8,7 @@ needs the result, the node keeps another tensor on the same memory.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import threading
 import traceback
@@ -73,6 +74,34 @@ class Edge(NamedTuple):
     shape: Shape  # of the tensor, and so of the gradient
     dtype: np.dtype[Any]
 
+    @property
+    def next_function(self) -> tuple[Node | AccumulateGrad, int]:
+        """The node, or what collects the leaf's gradient, and the output that the gradient is of."""
+        return (AccumulateGrad(self.leaf) if self.node is None else self.node), self.output
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AccumulateGrad:
+    """The end of a path through the graph: a leaf whose ``grad`` the gradient is added to.
+
+    Two of the same leaf are equal, so that a walk through the graph meets it once.
+    """
+
+    variable: Any
+    """The leaf."""
+    name = "AccumulateGrad"
+    next_functions = ()
+    """There are none after it."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AccumulateGrad) and self.variable is other.variable
+
+    def __hash__(self) -> int:
+        return hash((AccumulateGrad, id(self.variable)))
+
+    def __repr__(self) -> str:
+        return f"<AccumulateGrad of shape {self.variable.shape}>"
+
 
 class GradMeta:
     """The part that a tensor plays in differentiation; PyTorch's ``AutogradMeta``."""
@@ -136,6 +165,19 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.number}>"
+
+    @property
+    def next_functions(self) -> tuple[tuple[Node | AccumulateGrad | None, int], ...]:
+        """Where the gradient of each input goes: the node that made it, or :class:`AccumulateGrad` for a
+        leaf, and which of the node's outputs it is; ``(None, 0)`` for an input that wants no gradient.
+
+        >>> import dl4all as dl
+        >>> x = dl.tensor([2.0, 3.0], requires_grad=True)
+        >>> ((multiplied, _), *_) = (x * x).sum().grad_fn.next_functions
+        >>> multiplied.name, multiplied.next_functions[0][0].variable is x
+        ('mul', True)
+        """
+        return tuple((None, 0) if edge is None else edge.next_function for edge in self.edges)
 
     def apply(self, grads: Sequence[Gradient], *, connected: bool) -> Sequence[Gradient]:
         """Compute the gradients of the inputs; with `connected` they can be differentiated again.

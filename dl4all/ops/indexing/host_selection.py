@@ -89,7 +89,7 @@ def select(
             indices = Indices.of_checked(places)
             return [_added(name, plan, grads[0], indices if trained is None else trained(indices), before)]
 
-        tape.add_node(name, [input], [result], backward)
+        tape.add_node(name, [input], [result], backward, single_use=True)
     return result
 
 

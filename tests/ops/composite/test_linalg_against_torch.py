@@ -18,7 +18,7 @@ RNG = np.random.default_rng(22)
 
 
 def drawn(*shape: int) -> NDArray:
-    return RNG.standard_normal(shape)
+    return np.asarray(RNG.standard_normal(shape))
 
 
 TALL, WIDE, SQUARE, BATCH = drawn(7, 3), drawn(3, 5), drawn(5, 5), drawn(2, 5, 3)
@@ -117,6 +117,101 @@ def test_matrix_power(n: int) -> None:
     compare_libraries("cpu", lambda m, x: m.linalg.matrix_power(x, n), matrix[0, :1, :1])
 
 
+REGULAR = drawn(2, 4, 4) + 4 * np.eye(4)
+POSITIVE = REGULAR @ REGULAR.swapaxes(-1, -2)
+RIGHT = drawn(2, 4, 3)
+
+
+def lower(x: Any) -> Any:
+    return x.tril()
+
+
+SYSTEMS: dict[str, tuple[LibraryCall, tuple[NDArray, ...]]] = {
+    "triangular_solve": (lambda m, b, x: tuple(m.triangular_solve(b, x)), (RIGHT, REGULAR)),
+    "triangular_solve, options": (
+        lambda m, b, x: m.triangular_solve(b, lower(x), False, True, True).solution,
+        (RIGHT, REGULAR),
+    ),
+    "cholesky_solve": (lambda m, b, x: m.cholesky_solve(b, lower(x)), (RIGHT, REGULAR)),
+    "cholesky_solve, upper": (lambda m, b, x: m.cholesky_solve(b, x.triu(), upper=True), (RIGHT, REGULAR)),
+    "cholesky_inverse": (lambda m, x: m.cholesky_inverse(lower(x)), (REGULAR,)),
+    "tensorsolve": (
+        lambda m, x, b: m.linalg.tensorsolve(x.reshape(2, 2, 4), b.reshape(2, 2)),
+        (REGULAR[0], RIGHT[0, 0, 0] + drawn(4)),
+    ),
+    "tensorsolve, dims": (
+        lambda m, x, b: m.linalg.tensorsolve(x.reshape(4, 2, 2), b, dims=(0,)),
+        (REGULAR[0], drawn(2, 2)),
+    ),
+    "tensorinv": (lambda m, x: m.linalg.tensorinv(x.reshape(2, 2, 4)), (REGULAR[0],)),
+    "tensorinv, ind": (lambda m, x: m.linalg.tensorinv(x.reshape(4, 2, 2), ind=1), (REGULAR[0],)),
+    "vander": (lambda m, x: m.linalg.vander(x, N=4), (drawn(2, 3),)),
+    "vander of ints": (lambda m, x: m.linalg.vander(x), (np.array([2, 3, -1]),)),
+    "vander of a number": (lambda m, x: m.linalg.vander(x, N=3), (drawn(),)),
+    "matrix_exp": (lambda m, x: m.matrix_exp(x), (REGULAR,)),
+    "matrix_exp of small ones": (lambda m, x: m.linalg.matrix_exp(x * 0.01), (REGULAR,)),
+    "matrix_exp of none": (lambda m, x: m.linalg.matrix_exp(x), (drawn(0, 3, 3),)),
+    "inv_ex": (lambda m, x: tuple(m.linalg.inv_ex(x)), (REGULAR,)),
+    "solve_ex": (lambda m, x, b: tuple(m.linalg.solve_ex(x, b)), (REGULAR, RIGHT)),
+    "solve_ex, right": (
+        lambda m, x, b: tuple(m.linalg.solve_ex(x, b, left=False)),
+        (REGULAR, RIGHT.swapaxes(1, 2)),
+    ),
+    "cholesky_ex": (lambda m, x: tuple(m.linalg.cholesky_ex(x, upper=True)), (POSITIVE,)),
+}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.filterwarnings("ignore:torch.triangular_solve:UserWarning")
+def test_systems(name: str) -> None:
+    function, arrays = SYSTEMS[name]
+    compare_libraries("cpu", function, *arrays)
+
+
+def test_systems_on_devices(device: str) -> None:
+    narrow = REGULAR.astype(np.float32)
+    compare_libraries(device, lambda m, x: m.matrix_exp(x * 0.1), narrow)
+    compare_libraries(device, lambda m, x: tuple(m.linalg.inv_ex(x)), narrow)
+    compare_libraries(device, lambda m, x: m.cholesky_inverse(x.tril()), narrow)
+
+
+def test_what_fails_is_told_apart() -> None:
+    some = np.stack([np.eye(3), np.ones((3, 3)), np.diag([1.0, 2.0, -1.0])])
+    for m in (dl, torch):
+        x = m.tensor(some)
+        factor, info = m.linalg.cholesky_ex(x)
+        assert info.tolist() == [0, 2, 3]
+        assert factor[0].tolist() == some[0].tolist()
+        inverses, info = m.linalg.inv_ex(x)
+        assert [bool(one) for one in info.tolist()] == [False, True, False]
+        np.testing.assert_allclose(inverses[2].numpy(), np.diag([1.0, 0.5, -1.0]))
+        assert [bool(one) for one in m.linalg.solve_ex(x, x).info.tolist()] == [False, True, False]
+        for function in (m.linalg.cholesky_ex, m.linalg.inv_ex):
+            with pytest.raises(RuntimeError):
+                function(x, check_errors=True)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min", "prod"])
+@pytest.mark.parametrize("initial", [None, 0.75])
+def test_segment_reduce(reduce: str, initial: float | None, device: str) -> None:
+    x = drawn(2, 7, 3).astype(np.float32)
+    lengths = np.array([[2, 0, 4, 1], [0, 7, 0, 0]])
+
+    def call(library: Any, values: Any, lengths: NDArray, axis: int, *, by_offset: bool) -> Any:
+        where = {"device": device} if library is dl else {}
+        begins = np.concatenate([lengths[..., :1] * 0, lengths.cumsum(-1)], -1)
+        segments = library.tensor(begins if by_offset else lengths, **where)
+        options = {"offsets" if by_offset else "lengths": segments, "axis": axis, "initial": initial}
+        return library.segment_reduce(values, reduce, **options)
+
+    # PyTorch has no gradients of the empty segments of means.
+    compare_libraries(device, lambda m, v: call(m, v, np.array([3, 1, 3]), 0, by_offset=False), x[0])
+    for by_offset in (False, True):
+        compare_libraries(device, lambda m, v, o=by_offset: call(m, v.detach(), lengths, 1, by_offset=o), x)
+    with pytest.raises(ArgumentError, match="add up to 7"):
+        call(dl, dl.tensor(x[0], device=device), np.array([3, 1, 2]), 0, by_offset=False)
+
+
 def test_refusals() -> None:
     with pytest.raises(ArgumentError, match="inverse"):
         dl.matrix_power(dl.zeros(2, 2), -1)
@@ -127,7 +222,7 @@ def test_refusals() -> None:
     with pytest.raises(DTypeError, match="matrix_rank"):
         dl.linalg.matrix_rank(dl.tensor([[2]]))
     with pytest.raises(ArgumentError, match=r"linalg\.norm"):
-        dl.norm(dl.tensor(TALL), "nuc")
+        dl.norm(dl.tensor(TALL), "nuc")  # type: ignore[arg-type]
 
 
 COUNTS = RNG.integers(-9, 9, (3, 11))
