@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import math
+import sys as _sys
 
 import numpy as np
 
@@ -38,6 +39,7 @@ from dl4all import (
     nn,
     onnx,
     optim,
+    profiler,
     random,
     sparse,
     special,
@@ -64,6 +66,7 @@ from dl4all.einops_backend import define_when_imported as _define_einops_backend
 from dl4all.errors import Dl4allError
 from dl4all.graph.compiled import compile
 from dl4all.io.serialization import load, save
+from dl4all.jit import _assert as _assert
 from dl4all.memory import pin
 from dl4all.multi_device.data_parallel import parallel
 from dl4all.multi_device.inference_queue import InferenceQueue
@@ -209,6 +212,7 @@ __all__ = [
     "pipeline",
     "place",
     "profile",
+    "profiler",
     "save",
     "set_default_device",
     "set_float32_matmul_precision",
@@ -266,9 +270,12 @@ for _space, _module in {
     "torch.nn.utils": nn.utils,
     "torch.optim": optim,
     "torch.optim.lr_scheduler": optim.lr_scheduler,
+    "torch.profiler": profiler,
     "torch.random": random,
     "torch.special": special,
     "torch.utils": utils,
     "torch.utils.data": utils.data,
 }.items():
     vars(_module)["__getattr__"] = _missing_names.answering(_space)
+if _missing_names.MissingModules not in _sys.meta_path:  # where dl4all is imported anew
+    _sys.meta_path.append(_missing_names.MissingModules)

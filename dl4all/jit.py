@@ -91,6 +91,19 @@ def script_if_tracing(fn: F) -> F:
     return fn
 
 
+def _assert(condition: Any, message: str) -> None:
+    """``assert``, as code calls it that is written for PyTorch's compilers.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl._assert(dl.ones(2, 3).dim() == 2, "expected a matrix")
+
+    Raises:
+        AssertionError: the condition is false.
+    """
+    assert condition, message
+
+
 def export(fn: F) -> F:
     """The function itself.
 

@@ -213,7 +213,13 @@ class Module(HookMethods, Placement):
         Raises:
             ArgumentError: there is none.
         """
-        return _named(self, target, dict(self.named_modules(remove_duplicate=False)), "module")
+        module: Module = self
+        for name in target.split(".") if target else ():
+            below = vars(module).get(name)
+            if not isinstance(below, Module):
+                return _named(self, target, dict(self.named_modules(remove_duplicate=False)), "module")
+            module = below
+        return module
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
         """Put a module in the place that a dotted name such as ``layer1.0`` says.
