@@ -33,7 +33,7 @@ def _results(op: Op[...], case: Example, layout: str, device: str, *, compiled: 
         for leaf in leaves:
             leaf.requires_grad_()
         result = function(*tensors)
-        found.append(result.numpy())
+        found.append(result.detach().numpy())
         if result.requires_grad:
             (result * (number + 1)).sum().backward()
             found += [None if leaf.grad is None else leaf.grad.numpy() for leaf in leaves]
