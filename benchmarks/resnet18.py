@@ -172,7 +172,7 @@ def differences(reference: torch_resnet.ResNet18, place: dl.Device) -> dict[str,
                 x = torch_resnet.images(batch, height, width)
                 with torch.inference_mode():
                     expected = reference(x).numpy()
-                got = net(dl.from_numpy(x.numpy(), place)).detach().numpy()
+                got = net(dl.from_numpy(x.numpy(), place)).numpy()
                 name = f"{batch}x3x{height}x{width}{' folded' if fold else ''}"
                 found[name] = float(abs(got - expected).max() / abs(expected).max())
     return found

@@ -74,7 +74,7 @@ def main(device: str, samples: int, repeat: int) -> None:
                 if turn >= WARM_UP:
                     spent.append(time.perf_counter() - start)
             for one, other in zip(*results, strict=True):
-                np.testing.assert_allclose(one.detach().numpy(), other.detach().numpy(), rtol=1e-3, atol=1e-5)
+                np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-3, atol=1e-5)
         ours, theirs = (statistics.median(spent) * 1e3 for spent in times.values())
         table.add_row(what, f"{ours:.2f}", f"{theirs:.2f}", f"{theirs / ours:.1f}")
     Console().print(table)

@@ -61,9 +61,11 @@ from dl4all.autograd import (
     vmap,
 )
 from dl4all.calibration import calibrate
+from dl4all.einops_backend import define_when_imported as _define_einops_backend
 from dl4all.errors import Dl4allError
 from dl4all.graph.compiled import compile
 from dl4all.io.serialization import load, save
+from dl4all.jit import _assert as _assert
 from dl4all.memory import pin
 from dl4all.multi_device.data_parallel import parallel
 from dl4all.multi_device.inference_queue import InferenceQueue
@@ -112,6 +114,8 @@ from dl4all.tensor.sparse import sparse_coo_tensor
 from dl4all.tensor.tensor import Tensor
 from dl4all.training import Trainer
 from dl4all.version import __version__ as __version__
+
+_define_einops_backend()
 
 float16, float32, float64 = np.dtype("float16"), np.dtype("float32"), np.dtype("float64")
 int8, int16, int32, int64 = np.dtype("int8"), np.dtype("int16"), np.dtype("int32"), np.dtype("int64")

@@ -276,12 +276,23 @@ def test_code_that_also_runs_without_scripts() -> None:
     def twice(x: float) -> float:
         return 2 * x
 
-    assert all(
-        mark(twice) is twice for mark in (dl.jit.export, dl.jit.unused, dl.jit.ignore, dl.jit.ignore())
+    jit = dl.jit
+    marks = (
+        jit.export,
+        jit.unused,
+        jit.ignore,
+        jit.ignore(),
+        jit.script,
+        jit.script_method,
+        jit.script_if_tracing,
     )
+    assert all(mark(twice) is twice for mark in marks)
+    layer = dl.nn.ReLU()
+    assert jit.script(layer) is layer
+    assert issubclass(jit.ScriptModule, dl.nn.Module)
     assert dl.jit.annotate(list[int], [3]) == [3]
-    with pytest.raises(AttributeError, match=r"use the function itself, or dl\.compile"):
-        _ = dl.jit.script  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"use dl\.compile"):
+        _ = dl.jit.trace  # type: ignore[attr-defined]
 
 
 # Linear algebra and special functions

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dl4all.data.sampler import drawn_key, random_numbers
 from dl4all.errors import ArgumentError
 from dl4all.ops.random.generator import Generator
-from dl4all.tensor.arguments import ArrayLike, host_array
+from dl4all.tensor.arguments import ArrayLike
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
@@ -145,13 +145,6 @@ class TextBytes(Dataset):
         >>> x, y = text[0]
         >>> len(text), bytes(x.tolist()), bytes(y.tolist())
         (4, b'to b', b'o be')
-
-    Example:
-        >>> import dl4all as dl
-        >>> text = dl.data.TextBytes("to be or not to be", length=4)
-        >>> x, y = text[0]
-        >>> len(text), bytes(x.tolist()), bytes(y.tolist())
-        (4, b'to b', b'o be')
     """
 
     def __init__(self, text: str | bytes, length: int) -> None:
@@ -254,6 +247,6 @@ def _as_array(data: ArrayLike) -> npt.NDArray[Any]:
     """Data as an array; Python floats become float32."""
     if isinstance(data, Tensor):
         return data.detach().numpy()
-    array = host_array(data)
+    array = np.asarray(data)
     typed = isinstance(data, (np.ndarray, np.generic))
     return array.astype(np.float32) if array.dtype == np.float64 and not typed else array

@@ -28,7 +28,6 @@ from dl4all.io.weight_file import (
     opened,
     read_bytes,
 )
-from dl4all.tensor.arguments import host_array
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
@@ -166,7 +165,7 @@ def _storable(name: object, array: Array | Tensor) -> Array:
     """The array in C order and little-endian, as safetensors stores it, with the same rank."""
     if not isinstance(name, str) or name == "__metadata__":
         raise ArgumentError(f"[save_weights] {name!r} cannot name an array; use any other text")
-    stored = np.asarray(host_array(array), order="C")
+    stored = np.asarray(array, order="C")
     if stored.dtype.name not in _SAVED:
         raise DTypeError(f"[save_weights] {name} is {stored.dtype}; expected one of {sorted(_SAVED)}")
     return stored.astype(stored.dtype.newbyteorder("<"), copy=False)

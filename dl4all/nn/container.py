@@ -17,27 +17,26 @@ C = TypeVar("C", bound="_NumberedModules")
 class _NumberedModules(Module):
     """Modules named ``0``, ``1``, ... in the state dict."""
 
-    def append(self: C, module: Module) -> C:
+    def append(self: C, module: Module | None) -> C:
         """Add a module at the end; returns the container.
 
         Raises:
             ArgumentError: `module` is not a module, such as a plain function.
         """
-        if not isinstance(module, Module):
-            raise ArgumentError(f"[{type(self).__name__}] layer {len(self)} must be a Module, got {module!r}")
+        self._check(module, f"layer {len(self)} must be a Module")
         setattr(self, str(len(self)), module)
         return self
 
-    def extend(self: C, modules: Iterable[Module]) -> C:
+    def extend(self: C, modules: Iterable[Module | None]) -> C:
         """Add modules at the end; returns the container."""
         for module in list(modules):
             self.append(module)
         return self
 
-    def insert(self: C, index: int, module: Module) -> C:
+    def insert(self: C, index: int, module: Module | None) -> C:
         """Add a module before that at an index; returns the container."""
         self._check(module)
-        modules = list(self)
+        modules: list[Module | None] = list(self)
         modules.insert(index, module)
         return self._renumber(modules)
 
@@ -60,9 +59,9 @@ class _NumberedModules(Module):
             return self._container(modules[index])
         return modules[self._place_of(index, len(modules))]
 
-    def __setitem__(self, index: int, module: Module) -> None:
+    def __setitem__(self, index: int, module: Module | None) -> None:
         self._check(module)
-        names = [name for name, _ in self._children()]
+        names = [name for name, _ in self._entries()]
         setattr(self, names[self._place_of(index, len(names))], module)
 
     def __delitem__(self, index: int | slice) -> None:
@@ -87,13 +86,17 @@ class _NumberedModules(Module):
             raise IndexError(f"[{type(self).__name__}] index {place} is out of range for {count} modules")
         return place % count
 
-    def _check(self, module: object) -> None:
-        if not isinstance(module, Module):
-            raise ArgumentError(f"[{type(self).__name__}] expected a Module, got {module!r}")
+    def _entries(self) -> Iterator[tuple[str, Any]]:
+        """What is in the container, each with its name."""
+        return self._children()
 
-    def _renumber(self: C, modules: list[Module]) -> C:
+    def _check(self, module: object, expected: str = "expected a Module") -> None:
+        if not isinstance(module, Module):
+            raise ArgumentError(f"[{type(self).__name__}] {expected}, got {module!r}")
+
+    def _renumber(self: C, modules: Iterable[Module | None]) -> C:
         """Hold these modules, under the names ``0``, ``1``, ..."""
-        for name, _ in list(self._children()):
+        for name, _ in list(self._entries()):
             delattr(self, name)
         return self.extend(modules)
 
@@ -136,8 +139,10 @@ class Sequential(_NumberedModules):
 class ModuleList(_NumberedModules):
     """A list of modules that are part of the network; it has no ``forward``.
 
+    None in the place of a module stands for a layer that is left out.
+
     Raises:
-        ArgumentError: one of them is not a module.
+        ArgumentError: one of them is neither a module nor None.
 
     Example:
         >>> import dl4all as dl
@@ -146,9 +151,23 @@ class ModuleList(_NumberedModules):
         (3, ['0.bias', '0.weight'])
     """
 
-    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+    def __init__(self, modules: Iterable[Module | None] | None = None) -> None:
         super().__init__()
         self.extend(modules or ())
+
+    def __iter__(self) -> Iterator[Any]:
+        return (value for _, value in self._entries())
+
+    def _entries(self) -> Iterator[tuple[str, Any]]:
+        return (
+            (name, value)
+            for name, value in vars(self).items()
+            if isinstance(value, Module) or (value is None and name.isdecimal())
+        )
+
+    def _check(self, module: object, expected: str = "expected a Module") -> None:
+        if module is not None:
+            super()._check(module, expected)
 
     @staticmethod
     def _container(modules: list[Module]) -> ModuleList:
@@ -226,7 +245,8 @@ class ModuleDict(Module):
 class ParameterList(Module):
     """A list of parameters that are part of the network, named ``0``, ``1``, ... in the state dict.
 
-    Tensors become parameters.
+    Tensors become parameters. Modules, such as further lists, are part of the network, too; anything else is
+    held as it is.
 
     Example:
         >>> import dl4all as dl
@@ -235,41 +255,37 @@ class ParameterList(Module):
         (2, ['0', '1'])
     """
 
-    def __init__(self, values: Iterable[Tensor] | None = None) -> None:
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
         self.extend(values or ())
 
-    def append(self, value: Tensor) -> ParameterList:
-        """Add a parameter at the end; returns the list.
-
-        Raises:
-            ArgumentError: `value` is no tensor.
-        """
-        setattr(self, str(len(self)), _parameter("ParameterList", value))
+    def append(self, value: Any) -> ParameterList:
+        """Add a value at the end; returns the list."""
+        setattr(self, str(len(self)), _held(value))
         return self
 
-    def extend(self, values: Iterable[Tensor]) -> ParameterList:
-        """Add parameters at the end; returns the list."""
+    def extend(self, values: Iterable[Any]) -> ParameterList:
+        """Add values at the end; returns the list."""
         for value in values:
             self.append(value)
         return self
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return sum(name.isdecimal() for name in vars(self))
 
-    def __iter__(self) -> Iterator[Parameter]:
-        return (value for value in vars(self).values() if isinstance(value, Parameter))
+    def __iter__(self) -> Iterator[Any]:
+        return (value for name, value in vars(self).items() if name.isdecimal())
 
     def __getitem__(self, index: Any) -> Any:
-        """The parameter at an index; for a slice, a list that shares the parameters of the slice."""
-        parameters = list(self)
-        return ParameterList(parameters[index]) if isinstance(index, slice) else parameters[index]
+        """The value at an index; for a slice, a list that shares the parameters of the slice."""
+        values = list(self)
+        return ParameterList(values[index]) if isinstance(index, slice) else values[index]
 
-    def __iadd__(self, values: Iterable[Tensor]) -> ParameterList:
+    def __iadd__(self, values: Iterable[Any]) -> ParameterList:
         return self.extend(values)
 
-    def __setitem__(self, index: int, value: Tensor) -> None:
-        setattr(self, str(range(len(self))[index]), _parameter("ParameterList", value))
+    def __setitem__(self, index: int, value: Any) -> None:
+        setattr(self, str(range(len(self))[index]), _held(value))
 
 
 class ParameterDict(Module):
@@ -341,6 +357,11 @@ class ParameterDict(Module):
 
     def items(self) -> Iterator[tuple[str, Parameter]]:
         return ((name, value) for name, value in vars(self).items() if isinstance(value, Parameter))
+
+
+def _held(value: Any) -> Any:
+    """What a list of parameters holds for a value: a parameter for a tensor."""
+    return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
 
 
 def _parameter(kind: str, value: Any) -> Parameter:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.errors import ArgumentError, DTypeError, GradientError
+from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.core.default_dtype import MissingDType, default
 from dl4all.ops.core.limits import check_shape
 from dl4all.ops.core.strides import sizes
@@ -24,20 +24,6 @@ DeviceLike: TypeAlias = str | Device
 
 NamedDType: TypeAlias = str | np.dtype[Any] | type[Any]
 """A dtype without None, which stands for a default."""
-
-
-def host_array(data: Any) -> npt.NDArray[Any]:
-    """Data as a NumPy array; tensors in it may require gradients, and may stand in nested lists."""
-    try:
-        return np.asarray(data)
-    except GradientError:  # looking for tensors first would pass over each number of a list
-        return np.asarray(_elements(data))
-
-
-def _elements(data: Any) -> Any:
-    if isinstance(data, TensorBase):
-        return data.on_host()
-    return [_elements(part) for part in data] if isinstance(data, (list, tuple)) else data
 
 
 def check_dtype(dtype: np.dtype[Any], name: str = "tensor") -> np.dtype[Any]:

@@ -30,7 +30,6 @@ from dl4all.tensor.arguments import (
     checked_dtype,
     checked_shape,
     float_dtype,
-    host_array,
 )
 from dl4all.tensor.interop import array_from_dlpack
 from dl4all.tensor.tensor import Tensor
@@ -83,7 +82,7 @@ def tensor(
     """
     typed = isinstance(data, (np.ndarray, np.generic, Tensor))
     try:
-        array = host_array(data)
+        array = np.asarray(data)
     except ValueError as error:
         raise DTypeError(f"[tensor] the data is not rectangular: {error}") from None
     if array.dtype.kind not in "biuf":

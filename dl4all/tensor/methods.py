@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # Written by tools/exports.py from the @export declarations in dl4all/ops; run it after changing them.
 from dl4all import ops
+from dl4all.ops.core.numpy_names import with_numpy_names
 from dl4all.ops.core.tensor_base import TensorBase
 
 
@@ -36,6 +37,8 @@ class Methods(TensorBase):
     xlogy_ = ops.in_place(ops.xlogy)
     ldexp = ops.ldexp
     ldexp_ = ops.in_place(ops.ldexp)
+    nextafter = ops.nextafter
+    nextafter_ = ops.in_place(ops.nextafter)
     float_power = ops.float_power
     hypot = ops.hypot
     hypot_ = ops.in_place(ops.hypot)
@@ -43,10 +46,10 @@ class Methods(TensorBase):
     logaddexp2 = ops.logaddexp2
     cov = ops.cov
     corrcoef = ops.corrcoef
-    cummax = ops.cummax
-    cummin = ops.cummin
-    logcumsumexp = ops.logcumsumexp
-    diff = ops.diff
+    cummax = with_numpy_names(ops.cummax)
+    cummin = with_numpy_names(ops.cummin)
+    logcumsumexp = with_numpy_names(ops.logcumsumexp)
+    diff = with_numpy_names(ops.diff)
     div = ops.div
     divide = ops.div
     inverse = ops.inverse
@@ -56,7 +59,6 @@ class Methods(TensorBase):
     det = ops.det
     qr = ops.qr
     svd = ops.svd
-    pinverse = ops.pinverse
     bincount = ops.bincount
     histc = ops.histc
     histogram = ops.histogram
@@ -68,47 +70,55 @@ class Methods(TensorBase):
     gcd_ = ops.in_place(ops.gcd)
     lcm = ops.lcm
     lcm_ = ops.in_place(ops.lcm)
+    triangular_solve = ops.triangular_solve
+    cholesky_solve = ops.cholesky_solve
+    cholesky_inverse = ops.cholesky_inverse
+    matrix_exp = ops.matrix_exp
     trace = ops.trace
     diagflat = ops.diagflat
-    nanquantile = ops.nanquantile
-    median = ops.median
-    nanmedian = ops.nanmedian
-    kthvalue = ops.kthvalue
-    mode = ops.mode
-    quantile = ops.quantile
+    matrix_power = ops.matrix_power
+    nanquantile = with_numpy_names(ops.nanquantile)
+    median = with_numpy_names(ops.median)
+    nanmedian = with_numpy_names(ops.nanmedian)
+    kthvalue = with_numpy_names(ops.kthvalue)
+    mode = with_numpy_names(ops.mode)
+    quantile = with_numpy_names(ops.quantile)
+    pinverse = ops.pinverse
     t = ops.t
     adjoint = ops.adjoint
     ravel = ops.ravel
     fliplr = ops.fliplr
     flipud = ops.flipud
     rot90 = ops.rot90
-    renorm = ops.renorm
+    renorm = with_numpy_names(ops.renorm)
     renorm_ = ops.in_place(ops.renorm)
-    index_copy = ops.index_copy
+    index_copy = with_numpy_names(ops.index_copy)
     index_copy_ = ops.in_place(ops.index_copy)
-    index_fill = ops.index_fill
+    index_fill = with_numpy_names(ops.index_fill)
     index_fill_ = ops.in_place(ops.index_fill)
-    scatter = ops.scatter
+    scatter = with_numpy_names(ops.scatter)
     scatter_ = ops.in_place(ops.scatter)
     index_put = ops.index_put
     index_put_ = ops.in_place(ops.index_put)
     masked_scatter = ops.masked_scatter
     masked_scatter_ = ops.in_place(ops.masked_scatter)
-    scatter_reduce = ops.scatter_reduce
+    scatter_reduce = with_numpy_names(ops.scatter_reduce)
     scatter_reduce_ = ops.in_place(ops.scatter_reduce)
-    index_reduce = ops.index_reduce
+    index_reduce = with_numpy_names(ops.index_reduce)
     index_reduce_ = ops.in_place(ops.index_reduce)
     put = ops.put
     put_ = ops.in_place(ops.put)
-    unique = ops.unique
-    unique_consecutive = ops.unique_consecutive
+    unique = with_numpy_names(ops.unique)
+    unique_consecutive = with_numpy_names(ops.unique_consecutive)
     unfold = ops.window
-    sort = ops.sort
-    argsort = ops.argsort
+    sort = with_numpy_names(ops.sort)
+    argsort = with_numpy_names(ops.argsort)
     msort = ops.msort
-    topk = ops.topk
+    topk = with_numpy_names(ops.topk)
     argwhere = ops.argwhere
-    tensor_split = ops.tensor_split
+    mvlgamma = ops.mvlgamma
+    mvlgamma_ = ops.in_place(ops.mvlgamma)
+    tensor_split = with_numpy_names(ops.tensor_split)
     hsplit = ops.hsplit
     vsplit = ops.vsplit
     dsplit = ops.dsplit
@@ -140,8 +150,9 @@ class Methods(TensorBase):
     isposinf = ops.isposinf
     isreal = ops.isreal
     positive = ops.positive
-    select_scatter = ops.select_scatter
-    slice_scatter = ops.slice_scatter
+    frexp = ops.frexp
+    select_scatter = with_numpy_names(ops.select_scatter)
+    slice_scatter = with_numpy_names(ops.slice_scatter)
     diagonal_scatter = ops.diagonal_scatter
 
     # elementwise
@@ -316,22 +327,22 @@ class Methods(TensorBase):
     copy_ = ops.copy_
     fill_ = ops.fill_
     zero_ = ops.zero_
-    split = ops.split
-    chunk = ops.chunk
-    unbind = ops.unbind
-    index_select = ops.index_select
-    index_add = ops.index_add
+    split = with_numpy_names(ops.split)
+    chunk = with_numpy_names(ops.chunk)
+    unbind = with_numpy_names(ops.unbind)
+    index_select = with_numpy_names(ops.index_select)
+    index_add = with_numpy_names(ops.index_add)
     index_add_ = ops.in_place(ops.index_add)
-    gather = ops.gather
-    scatter_add = ops.scatter_add
+    gather = with_numpy_names(ops.gather)
+    scatter_add = with_numpy_names(ops.scatter_add)
     scatter_add_ = ops.in_place(ops.scatter_add)
     take = ops.take
-    take_along_dim = ops.take_along_dim
+    take_along_dim = with_numpy_names(ops.take_along_dim)
     masked_select = ops.masked_select
     nonzero = ops.nonzero
     repeat = ops.repeat
     tile = ops.tile
-    repeat_interleave = ops.repeat_interleave
+    repeat_interleave = with_numpy_names(ops.repeat_interleave)
     flip = ops.flip
     roll = ops.roll
     tril = ops.tril
@@ -361,26 +372,25 @@ class Methods(TensorBase):
     inner = ops.inner
     vdot = ops.vdot
     kron = ops.kron
-    cross = ops.cross
-    matrix_power = ops.matrix_power
+    cross = with_numpy_names(ops.cross)
     dist = ops.dist
     dot = ops.dot
     matmul = ops.matmul
 
     # memory
 
-    select = ops.select
-    narrow = ops.narrow
+    select = with_numpy_names(ops.select)
+    narrow = with_numpy_names(ops.narrow)
     diagonal = ops.diagonal
     contiguous = ops.contiguous
     reshape = ops.reshape
     reshape_as = ops.reshape_as
     view = ops.view
     view_as = ops.view_as
-    unflatten = ops.unflatten
+    unflatten = with_numpy_names(ops.unflatten)
     flatten = ops.flatten
-    squeeze = ops.squeeze
-    unsqueeze = ops.unsqueeze
+    squeeze = with_numpy_names(ops.squeeze)
+    unsqueeze = with_numpy_names(ops.unsqueeze)
     permute = ops.permute
     transpose = ops.transpose
     swapdims = ops.transpose
@@ -399,28 +409,28 @@ class Methods(TensorBase):
 
     # reduce
 
-    count_nonzero = ops.count_nonzero
-    any = ops.any
-    all = ops.all
-    amax = ops.amax
-    amin = ops.amin
-    argmax = ops.argmax
-    argmin = ops.argmin
-    max = ops.max
-    min = ops.min
-    aminmax = ops.aminmax
-    nansum = ops.nansum
-    nanmean = ops.nanmean
-    cumsum = ops.cumsum
+    count_nonzero = with_numpy_names(ops.count_nonzero)
+    any = with_numpy_names(ops.any)
+    all = with_numpy_names(ops.all)
+    amax = with_numpy_names(ops.amax)
+    amin = with_numpy_names(ops.amin)
+    argmax = with_numpy_names(ops.argmax)
+    argmin = with_numpy_names(ops.argmin)
+    max = with_numpy_names(ops.max)
+    min = with_numpy_names(ops.min)
+    aminmax = with_numpy_names(ops.aminmax)
+    nansum = with_numpy_names(ops.nansum)
+    nanmean = with_numpy_names(ops.nanmean)
+    cumsum = with_numpy_names(ops.cumsum)
     cumsum_ = ops.in_place(ops.cumsum)
-    cumprod = ops.cumprod
+    cumprod = with_numpy_names(ops.cumprod)
     cumprod_ = ops.in_place(ops.cumprod)
-    softmax = ops.softmax
-    log_softmax = ops.log_softmax
-    logsumexp = ops.logsumexp
-    var = ops.var
-    std = ops.std
-    sum = ops.sum
-    mean = ops.mean
-    prod = ops.prod
-    norm = ops.norm
+    softmax = with_numpy_names(ops.softmax)
+    log_softmax = with_numpy_names(ops.log_softmax)
+    logsumexp = with_numpy_names(ops.logsumexp)
+    var = with_numpy_names(ops.var)
+    std = with_numpy_names(ops.std)
+    sum = with_numpy_names(ops.sum)
+    mean = with_numpy_names(ops.mean)
+    prod = with_numpy_names(ops.prod)
+    norm = with_numpy_names(ops.norm)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+import numpy as np
+
 from dl4all.errors import DTypeError
 from dl4all.ops.core.op import empty as empty_tensor
-from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, TensorBase
+from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, Size, TensorBase
 from dl4all.ops.memory import transfer
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.random.distributions import bernoulli_
 from dl4all.ops.random.generator import Generator
 from dl4all.scheduler.current import device as open_device
 from dl4all.tensor import host_random
-from dl4all.tensor.arguments import ArrayLike, DeviceLike, checked_dtype, checked_shape, host_array
+from dl4all.tensor.arguments import ArrayLike, DeviceLike, checked_dtype, checked_shape
 
 T = TypeVar("T", bound="NewTensors")
 
@@ -22,6 +24,24 @@ class NewTensors(TensorBase):
     """Methods that make a new tensor like this one."""
 
     __slots__ = ()
+
+    def new(self: T, *sizes_or_data: int | Shape | ArrayLike, device: DeviceLike | None = None) -> T:
+        """A tensor of this one's dtype and device, as scripts of before 2018 make it.
+
+        Args:
+            sizes_or_data: sizes, for undefined contents, none for a tensor without elements; or nested lists of
+                numbers, an array or a tensor, for a copy of it.
+            device: by default this one's.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([1, 2])
+            >>> tuple(x.new(2, 3).shape), x.new([4, 5]).tolist()
+            ((2, 3), [4, 5])
+        """
+        if len(sizes_or_data) == 1 and not isinstance(sizes_or_data[0], (int, np.integer, Size)):
+            return self.new_tensor(sizes_or_data[0], device=device)
+        return self.new_empty(*(sizes_or_data or (0,)), device=device)  # type: ignore[arg-type]
 
     def new_empty(
         self: T, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None
@@ -90,7 +110,7 @@ class NewTensors(TensorBase):
             >>> dl.ones(2).new_tensor([1, 2]).tolist()
             [1.0, 2.0]
         """
-        array = transfer.download(data) if isinstance(data, TensorBase) else host_array(data)
+        array = transfer.download(data) if isinstance(data, TensorBase) else np.asarray(data)
         result_dtype = self.dtype if dtype is None else checked_dtype(dtype)
         if array.dtype.kind not in "biuf":
             raise DTypeError(f"[new_tensor] expected numbers of one of {', '.join(map(str, DTYPES))}")

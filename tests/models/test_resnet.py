@@ -80,7 +80,7 @@ def test_logits(fold: bool, device: str, state: dict[str, Any], expected: dict[A
         assert len(net.state_dict()) == 42  # weight and bias of 20 convolutions and of the classifier
     net.to(device)
     for case, (x, logits) in expected.items():
-        got = net(dl.from_numpy(x, device)).detach().numpy()
+        got = net(dl.from_numpy(x, device)).numpy()
         assert got.shape == logits.shape == (case[0], 1000)
         assert np.abs(got - logits).max() <= TOLERANCE * np.abs(logits).max(), case
 
@@ -93,7 +93,7 @@ def test_logits_of_a_batch_are_those_of_its_images(
     net.to(device)
     x, logits = expected[3, 197, 243]
     for i in range(3):
-        got = net(dl.from_numpy(x[i : i + 1], device)).detach().numpy()
+        got = net(dl.from_numpy(x[i : i + 1], device)).numpy()
         assert np.abs(got - logits[i : i + 1]).max() <= TOLERANCE * np.abs(logits).max()
 
 

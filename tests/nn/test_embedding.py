@@ -75,8 +75,8 @@ def test_from_pretrained(device: str) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda layer, i: layer(i(5)).tolist(), ArgumentError, r"\[embedding\] index 5 is out .* size 5"),
-        (lambda layer, i: layer(i(-1)).tolist(), ArgumentError, r"\[embedding\] index -1 is out of range"),
+        (lambda layer, i: layer(i(5)).numpy(), ArgumentError, r"\[embedding\] index 5 is out .* size 5"),
+        (lambda layer, i: layer(i(-1)).numpy(), ArgumentError, r"\[embedding\] index -1 is out of range"),
         (lambda layer, i: layer(i(1.5)), DTypeError, r"\[embedding\] expected indices of int"),
         (lambda layer, i: dl.nn.Embedding(0, 3), ArgumentError, r"\[Embedding\] cannot have 0 vectors"),
         (lambda layer, i: dl.nn.Embedding(3, 3, 3), ArgumentError, r"\[Embedding\] padding_idx 3 is out of"),

@@ -103,7 +103,7 @@ def test_assigning_none_and_deleting() -> None:
     assert list(net.state_dict()) == ["first.weight", "inner.w"]
     x = dl.ones(1, 3, device="cpu")
     np.testing.assert_allclose(
-        net.first(x).detach().numpy(), net.first.weight.detach().numpy().sum(1)[None], rtol=1e-6
+        net.first(x).numpy(), net.first.weight.detach().numpy().sum(1)[None], rtol=1e-6
     )
     del net.inner.early
     net.inner.early = dl.zeros(2, device="cpu")  # no buffer any more
@@ -127,12 +127,10 @@ def test_sequential() -> None:
     assert (net[0], net[-1]) == (layers[0], layers[2])
     assert list(net.state_dict()) == ["0.weight", "0.bias", "2.weight", "2.bias"]
     x = dl.rand(4, 2, device="cpu")
-    np.testing.assert_array_equal(
-        net(x).detach().numpy(), layers[2](layers[1](layers[0](x))).detach().numpy()
-    )
+    np.testing.assert_array_equal(net(x).numpy(), layers[2](layers[1](layers[0](x))).numpy())
     twice = dl.nn.Sequential(dl.nn.Linear(2, 2, bias=False))
     twice_more = dl.nn.Sequential(twice[0], twice[0])
-    np.testing.assert_array_equal(twice_more(x).detach().numpy(), twice(twice(x)).detach().numpy())
+    np.testing.assert_array_equal(twice_more(x).numpy(), twice(twice(x)).numpy())
 
 
 def test_forward_must_be_defined() -> None:
@@ -267,10 +265,10 @@ def test_to_a_device_and_back(device: str) -> None:
     assert all(held[name] is tensor for name, tensor in net.state_dict(keep_vars=True).items())
     assert_same(copies(net), before)
     x = dl.rand(5, 3, device="cpu")
-    there = net.first(x.to(device)).detach().numpy()
+    there = net.first(x.to(device)).numpy()
     net.to("cpu")
     assert_same(copies(net), before)
-    np.testing.assert_allclose(net.first(x).detach().numpy(), there, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(net.first(x).numpy(), there, rtol=1e-5, atol=1e-6)
 
 
 def test_a_shared_parameter_moves_once(device: str) -> None:

@@ -59,7 +59,7 @@ def assert_close(got: Any, expected: Any) -> None:
     expected = expected.detach().numpy()
     assert got.shape == expected.shape
     assert (
-        np.abs(got.detach().numpy() - expected).max() <= 2e-5 * np.abs(expected).max()
+        np.abs(got.numpy() - expected).max() <= 2e-5 * np.abs(expected).max()
     )  # see tests/support/operands.py
 
 

@@ -32,7 +32,7 @@ def compare_with_torch(
         None if a is None else torch.from_numpy(a.copy()).requires_grad_() for a in arrays
     ]
     result, expected = ours(*our_inputs, **arguments), theirs(*torch_inputs, **arguments)
-    _check(result.detach().numpy(), expected.detach().numpy(), TOLERANCE)
+    _check(result.numpy(), expected.detach().numpy(), TOLERANCE)
     weight = numbers(generator("weight", expected.shape), tuple(expected.shape))
     result.backward(dl.tensor(weight, device=device))
     expected.backward(torch.from_numpy(weight))

@@ -5,11 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from dl4all.ops.activation.smooth import sigmoid
+from dl4all.ops.composite.host import computed_on_host, to_device_of
 from dl4all.ops.composite.unary import as_float, signbit
 from dl4all.ops.core import tape
+from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.mixed_devices import scalars_moved
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
+from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
 from dl4all.ops.elementwise.comparison import eq, ge, gt, isinf, isnan, le, maximum, minimum
 from dl4all.ops.elementwise.declare import broadcast_shapes, promote
@@ -96,6 +102,28 @@ def ldexp(input: Array, other: Array) -> Array:
     return mul(input, pow(2.0, other))
 
 
+@export("dl", "Tensor", "Tensor_")
+@reads("input", "other")
+@computed_on_host("nextafter")
+def nextafter(input: Array, other: Array) -> Array:
+    """The next number after each element of the input, in the direction of `other`; without a gradient.
+
+    Args:
+        input, other: floats of one dtype; their shapes broadcast.
+
+    Raises:
+        DTypeError: the operands are not of floats of one dtype.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nextafter(dl.tensor([1.0]), dl.tensor([2.0])).tolist()
+        [1.0000001192092896]
+    """
+    check_float("nextafter", input, other)
+    result = np.asarray(np.nextafter(input.on_host(), other.on_host()))
+    return to_device_of(input, np.ascontiguousarray(result).reshape(result.shape))
+
+
 @export("dl", "Tensor")
 def float_power(input: Array | Scalar, exponent: Array | Scalar) -> Array:
     """``input ** exponent``, computed in float64.
@@ -113,10 +141,11 @@ def float_power(input: Array | Scalar, exponent: Array | Scalar) -> Array:
 
 
 def _broadcast_floats(name: str, *operands: Array) -> list[Array]:
-    """Operands with a common shape and a common floating dtype."""
+    """Operands with a common shape and a common floating dtype, on one device."""
     dtype = promote(name, operands, "float")
     shape = broadcast_shapes(name, operands)
-    return [expand(x if x.dtype == dtype else cast(x, dtype.name), shape) for x in operands]
+    together = scalars_moved(name, operands)
+    return [expand(x if x.dtype == dtype else cast(x, dtype.name), shape) for x in together]
 
 
 def _hypot(a: Array, b: Array) -> Array:

@@ -30,7 +30,7 @@ def _run(case: str, device: str, *, compiled: bool) -> list[npt.NDArray[Any]]:
     call = case_on(case, device)
     made = dl.compile(call.function)
     function = made if compiled else call.function
-    results = [function(*call.tensors).detach().numpy() for _ in range(CALLS)]
+    results = [function(*call.tensors).numpy() for _ in range(CALLS)]
     assert bool(made.specializations) == compiled
     return [*results, *(tensor.numpy() for tensor in call.module.state_dict().values())]
 

@@ -38,7 +38,7 @@ def check(device: str, name: str, *given: Any, **arguments: Any) -> None:
     result = getattr(ours, name)(*mine[:count], **dict(zip(arguments, mine[count:], strict=True)))
     expected = getattr(theirs, name)(*exact[:count], **dict(zip(arguments, exact[count:], strict=True)))
     assert result.dtype == np.float32
-    close(result.detach().numpy().astype(np.float64), expected.detach().numpy(), TOLERANCE)
+    close(result.numpy().astype(np.float64), expected.detach().numpy(), TOLERANCE)
     weight = numbers(generator(name, result.shape), result.shape)
     result.backward(dl.tensor(weight, device=device))
     expected.backward(torch.from_numpy(weight.astype(np.float64)))

@@ -58,7 +58,7 @@ def test_max_pool2d_with_windows_that_tile_the_image(kernel: tuple[int, int], de
         mine, other = dl.tensor(x, device=device).requires_grad_(), torch.from_numpy(x).requires_grad_()
         got = ours.max_pool2d(mine[offset:].reshape(shape), kernel)
         expected = theirs.max_pool2d(other[offset:].reshape(shape), kernel)
-        np.testing.assert_array_equal(got.detach().numpy(), expected.detach().numpy())
+        np.testing.assert_array_equal(got.numpy(), expected.detach().numpy())
         slope = numbers(rng, tuple(expected.shape))
         got.backward(dl.tensor(slope, device=device))
         expected.backward(torch.from_numpy(slope))
@@ -97,6 +97,20 @@ def test_avg_pool2d_divisor_override(divisor: int, device: str) -> None:
     x = numbers(generator(divisor), (2, 3, 7, 8))
     arguments = {"kernel_size": 3, "stride": 2, "padding": 1, "divisor_override": divisor}
     compare_with_torch(device, ours.avg_pool2d, theirs.avg_pool2d, x, **arguments)
+
+
+@pytest.mark.parametrize("include", [False, True])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_means_of_integers(axes: int, include: bool, device: str) -> None:
+    x = np.random.default_rng(axes).integers(-99, 99, (2, 3, 7, 11, 5)[: axes + 2])
+    for arguments in (
+        {"kernel_size": 2},
+        {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True, "count_include_pad": include},
+        *([{"kernel_size": 2, "divisor_override": 3}] if axes > 1 else []),
+    ):
+        mean = getattr(ours, f"avg_pool{axes}d")(dl.tensor(x, device=device), **arguments)
+        expected = getattr(theirs, f"avg_pool{axes}d")(torch.from_numpy(x), **arguments)
+        assert (str(mean.dtype), mean.tolist()) == ("int64", expected.tolist())
 
 
 @pytest.mark.parametrize("name", ["adaptive_avg_pool2d", "adaptive_max_pool2d"])
