@@ -22,12 +22,12 @@ from dl4all.ops import cartesian_prod as cartesian_prod
 from dl4all.ops import cdist as cdist
 from dl4all.ops import celu as celu
 from dl4all.ops import cholesky as cholesky
-from dl4all.ops import chunk as chunk
+from dl4all.ops import cholesky_inverse as cholesky_inverse
+from dl4all.ops import cholesky_solve as cholesky_solve
 from dl4all.ops import clone as clone
 from dl4all.ops import combinations as combinations
 from dl4all.ops import corrcoef as corrcoef
 from dl4all.ops import cov as cov
-from dl4all.ops import cumulative_trapezoid as cumulative_trapezoid
 from dl4all.ops import det as det
 from dl4all.ops import diag_embed as diag_embed
 from dl4all.ops import diagflat as diagflat
@@ -41,12 +41,11 @@ from dl4all.ops import flatten as flatten
 from dl4all.ops import flip as flip
 from dl4all.ops import fliplr as fliplr
 from dl4all.ops import flipud as flipud
+from dl4all.ops import frexp as frexp
 from dl4all.ops import gcd as gcd
 from dl4all.ops import histogram as histogram
 from dl4all.ops import hsplit as hsplit
-from dl4all.ops import index_fill as index_fill
 from dl4all.ops import index_put as index_put
-from dl4all.ops import index_reduce as index_reduce
 from dl4all.ops import inverse as inverse
 from dl4all.ops import is_nonzero as is_nonzero
 from dl4all.ops import isclose as isclose
@@ -58,16 +57,17 @@ from dl4all.ops import lcm as lcm
 from dl4all.ops import logdet as logdet
 from dl4all.ops import masked_fill as masked_fill
 from dl4all.ops import masked_scatter as masked_scatter
+from dl4all.ops import matrix_exp as matrix_exp
 from dl4all.ops import moveaxis as moveaxis
 from dl4all.ops import movedim as movedim
-from dl4all.ops import nanquantile as nanquantile
-from dl4all.ops import narrow as narrow
-from dl4all.ops import pairwise_distance as pairwise_distance
+from dl4all.ops import mvlgamma as mvlgamma
+from dl4all.ops import nextafter as nextafter
 from dl4all.ops import pdist as pdist
 from dl4all.ops import permute as permute
 from dl4all.ops import pinverse as pinverse
 from dl4all.ops import pixel_shuffle as pixel_shuffle
 from dl4all.ops import pixel_unshuffle as pixel_unshuffle
+from dl4all.ops import polygamma as polygamma
 from dl4all.ops import positive as positive
 from dl4all.ops import prelu as prelu
 from dl4all.ops import put as put
@@ -79,33 +79,44 @@ from dl4all.ops import roll as roll
 from dl4all.ops import rot90 as rot90
 from dl4all.ops import row_stack as row_stack
 from dl4all.ops import rsub as rsub
-from dl4all.ops import select as select
-from dl4all.ops import select_scatter as select_scatter
+from dl4all.ops import segment_reduce as segment_reduce
 from dl4all.ops import selu as selu
-from dl4all.ops import slice_scatter as slice_scatter
 from dl4all.ops import slogdet as slogdet
-from dl4all.ops import split as split
-from dl4all.ops import squeeze as squeeze
 from dl4all.ops import svd as svd
 from dl4all.ops import swapaxes as swapaxes
 from dl4all.ops import swapdims as swapdims
 from dl4all.ops import t as t
-from dl4all.ops import tensor_split as tensor_split
 from dl4all.ops import tile as tile
 from dl4all.ops import trace as trace
 from dl4all.ops import transpose as transpose
-from dl4all.ops import trapezoid as trapezoid
-from dl4all.ops import trapz as trapz
-from dl4all.ops import unbind as unbind
-from dl4all.ops import unflatten as unflatten
-from dl4all.ops import unique as unique
-from dl4all.ops import unique_consecutive as unique_consecutive
+from dl4all.ops import triangular_solve as triangular_solve
 from dl4all.ops import unravel_index as unravel_index
-from dl4all.ops import unsqueeze as unsqueeze
 from dl4all.ops import vander as vander
 from dl4all.ops import vsplit as vsplit
+from dl4all.ops.core.numpy_names import with_numpy_names
 from dl4all.ops.indexing.out_argument import with_out
 
+trapezoid = with_numpy_names(ops.trapezoid)
+trapz = with_numpy_names(ops.trapz)
+cumulative_trapezoid = with_numpy_names(ops.cumulative_trapezoid)
+gradient = with_numpy_names(ops.gradient)
+nanquantile = with_numpy_names(ops.nanquantile)
+index_fill = with_numpy_names(ops.index_fill)
+index_reduce = with_numpy_names(ops.index_reduce)
+unique = with_numpy_names(ops.unique)
+unique_consecutive = with_numpy_names(ops.unique_consecutive)
+tensor_split = with_numpy_names(ops.tensor_split)
+select_scatter = with_numpy_names(ops.select_scatter)
+slice_scatter = with_numpy_names(ops.slice_scatter)
+split = with_numpy_names(ops.split)
+chunk = with_numpy_names(ops.chunk)
+unbind = with_numpy_names(ops.unbind)
+pairwise_distance = with_numpy_names(ops.pairwise_distance)
+select = with_numpy_names(ops.select)
+narrow = with_numpy_names(ops.narrow)
+unflatten = with_numpy_names(ops.unflatten)
+squeeze = with_numpy_names(ops.squeeze)
+unsqueeze = with_numpy_names(ops.unsqueeze)
 sigmoid = with_out(ops.sigmoid)
 fmax = with_out(ops.fmax)
 fmin = with_out(ops.fmin)
@@ -126,6 +137,7 @@ divide = with_out(ops.divide)
 histc = with_out(ops.histc)
 dstack = with_out(ops.dstack)
 column_stack = with_out(ops.column_stack)
+matrix_power = with_out(ops.matrix_power)
 median = with_out(ops.median)
 nanmedian = with_out(ops.nanmedian)
 kthvalue = with_out(ops.kthvalue)
@@ -270,7 +282,6 @@ vdot = with_out(ops.vdot)
 tensordot = with_out(ops.tensordot)
 kron = with_out(ops.kron)
 cross = with_out(ops.cross)
-matrix_power = with_out(ops.matrix_power)
 chain_matmul = with_out(ops.chain_matmul)
 dot = with_out(ops.dot)
 matmul = with_out(ops.matmul)
@@ -360,6 +371,8 @@ __all__ = [
     "celu",
     "chain_matmul",
     "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
     "chunk",
     "clamp",
     "clamp_max",
@@ -418,10 +431,12 @@ __all__ = [
     "fmin",
     "fmod",
     "frac",
+    "frexp",
     "gather",
     "gcd",
     "ge",
     "ger",
+    "gradient",
     "greater",
     "greater_equal",
     "gt",
@@ -477,6 +492,7 @@ __all__ = [
     "masked_scatter",
     "masked_select",
     "matmul",
+    "matrix_exp",
     "matrix_power",
     "max",
     "maximum",
@@ -492,6 +508,7 @@ __all__ = [
     "mul",
     "multiply",
     "mv",
+    "mvlgamma",
     "nan_to_num",
     "nanmean",
     "nanmedian",
@@ -501,6 +518,7 @@ __all__ = [
     "ne",
     "neg",
     "negative",
+    "nextafter",
     "nonzero",
     "norm",
     "not_equal",
@@ -511,6 +529,7 @@ __all__ = [
     "pinverse",
     "pixel_shuffle",
     "pixel_unshuffle",
+    "polygamma",
     "positive",
     "pow",
     "prelu",
@@ -536,6 +555,7 @@ __all__ = [
     "scatter_add",
     "scatter_reduce",
     "searchsorted",
+    "segment_reduce",
     "select",
     "select_scatter",
     "selu",
@@ -576,6 +596,7 @@ __all__ = [
     "transpose",
     "trapezoid",
     "trapz",
+    "triangular_solve",
     "tril",
     "triu",
     "true_divide",

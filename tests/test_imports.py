@@ -45,12 +45,14 @@ LAYERS = (
     ("dl4all.tensor",),
     ("dl4all.calibration", "dl4all.sparse"),
     ("dl4all.nn",),
-    ("dl4all.optim", "dl4all.distributions"),
+    ("dl4all.optim", "dl4all.distributions", "dl4all.einops", "dl4all.einops_backend", "dl4all._utils"),
     ("dl4all.models", "dl4all.data", "dl4all.io", "dl4all.memory"),
     # PyTorch's names for what lies above in this list:
-    ("dl4all.accelerator", "dl4all.amp", "dl4all.compiler", "dl4all.distributed", "dl4all.fft", "dl4all.jit"),
+    ("dl4all.accelerator", "dl4all.amp", "dl4all.compiler", "dl4all.distributed", "dl4all.fft"),
+    ("dl4all.fx",),
+    ("dl4all.jit",),
     ("dl4all.linalg", "dl4all.mps", "dl4all.multiprocessing", "dl4all.onnx"),
-    ("dl4all.process_settings", "dl4all.random"),
+    ("dl4all.process_settings", "dl4all.profiler", "dl4all.random"),
     ("dl4all.special", "dl4all.version", "dl4all.xpu", "dl4all.backends", "dl4all.cuda"),
     ("dl4all.graph",),
     ("dl4all.multi_device", "dl4all.func"),
@@ -68,6 +70,7 @@ OUTSIDE = {
     "pytest": "dl4all.testing",  # no dependency of the library
     "torch": "dl4all.torch",
     "llvmlite": "dl4all.runtime.cpu.llvm",
+    "einops": "dl4all.einops",
 }
 
 

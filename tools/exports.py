@@ -59,6 +59,12 @@ class Function:
         return found + [name for before, _, name in dotted if before == space]
 
     @property
+    def has_numpy_names(self) -> bool:
+        """Whether NumPy has other names for some of its parameters."""
+        args = self.node.args
+        return any(a.arg in ("dim", "keepdim") for a in (*args.posonlyargs, *args.args, *args.kwonlyargs))
+
+    @property
     def takes_numbers(self) -> bool:
         """Whether a Python number may stand for an array: elementwise, and not the only one."""
         called = (d.func for d in self.node.decorator_list if isinstance(d, ast.Call))
@@ -124,15 +130,18 @@ def _all(names: Iterator[str]) -> str:
 
 def top_level(found: list[Function]) -> str:
     """The functions of ``dl``."""
-    names = [(f.name, name) for f in found for name in f.names_in("dl")]
+    names = [(f, name) for f in found for name in f.names_in("dl")]
     lines = [
         '"""Functions of tensors at the top level, as ``dl.NAME``."""\n',
         NOTE,
         "from dl4all import ops",
+        "from dl4all.ops.core.numpy_names import with_numpy_names",
         "from dl4all.ops.indexing.out_argument import with_out",
     ]
     writing = out_functions()
-    lines += [f"from dl4all.ops import {name} as {name}" for _, name in names if name not in writing]
+    others = [(f, name) for f, name in names if name not in writing]
+    lines += [f"from dl4all.ops import {name} as {name}" for f, name in others if not f.has_numpy_names]
+    lines += [f"{name} = with_numpy_names(ops.{name})" for f, name in others if f.has_numpy_names]
     lines += [f"{name} = with_out(ops.{name})" for _, name in names if name in writing]
     return "\n".join([*lines, "", _all(name for _, name in names)])
 
@@ -169,12 +178,18 @@ def functional(found: list[Function]) -> str:
 def methods(found: list[Function]) -> str:
     """The mixin with all methods of tensors that are functions of ``dl4all.ops``."""
     lines = ['"""Methods of tensors that are functions of ``dl4all.ops``, by family."""\n', NOTE]
-    lines += ["from dl4all import ops", "from dl4all.ops.core.tensor_base import TensorBase", ""]
+    lines += [
+        "from dl4all import ops",
+        "from dl4all.ops.core.numpy_names import with_numpy_names",
+        "from dl4all.ops.core.tensor_base import TensorBase",
+        "",
+    ]
     lines += ["class Methods(TensorBase):", '    """What is declared with ``@export("Tensor")``."""', ""]
     lines += ["    __slots__ = ()"]
     family = ""
     for f in found:
-        here = [f"    {name} = ops.{f.name}" for name in f.names_in("Tensor")]
+        function = f"with_numpy_names(ops.{f.name})" if f.has_numpy_names else f"ops.{f.name}"
+        here = [f"    {name} = {function}" for name in f.names_in("Tensor")]
         here += [f"    {name}_ = ops.in_place(ops.{f.name})" for name in f.names_in("Tensor_")]
         if here and f.family != family:
             family = f.family

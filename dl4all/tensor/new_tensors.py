@@ -8,7 +8,7 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.op import empty as empty_tensor
-from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, TensorBase
+from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, Size, TensorBase
 from dl4all.ops.memory import transfer
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.random.distributions import bernoulli_
@@ -24,6 +24,24 @@ class NewTensors(TensorBase):
     """Methods that make a new tensor like this one."""
 
     __slots__ = ()
+
+    def new(self: T, *sizes_or_data: int | Shape | ArrayLike, device: DeviceLike | None = None) -> T:
+        """A tensor of this one's dtype and device, as scripts of before 2018 make it.
+
+        Args:
+            sizes_or_data: sizes, for undefined contents, none for a tensor without elements; or nested lists of
+                numbers, an array or a tensor, for a copy of it.
+            device: by default this one's.
+
+        Example:
+            >>> import dl4all as dl
+            >>> x = dl.tensor([1, 2])
+            >>> tuple(x.new(2, 3).shape), x.new([4, 5]).tolist()
+            ((2, 3), [4, 5])
+        """
+        if len(sizes_or_data) == 1 and not isinstance(sizes_or_data[0], (int, np.integer, Size)):
+            return self.new_tensor(sizes_or_data[0], device=device)
+        return self.new_empty(*(sizes_or_data or (0,)), device=device)  # type: ignore[arg-type]
 
     def new_empty(
         self: T, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None

@@ -103,6 +103,27 @@ def test_nodes_are_made_only_where_gradients_are_required() -> None:
     assert (x.detach() + x).requires_grad
 
 
+def test_next_functions_lead_to_the_leaves(device: str) -> None:
+    x, w = leaf([[1.0, 2.0, 3.0]], device), leaf([[4.0], [5.0], [6.0]], device)
+    loss = ((x @ w) * 3.0 + x.sum()).exp()
+    names, leaves, todo, seen = set(), [], [loss.grad_fn], set()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        names.add(node.name)
+        if node.name == "AccumulateGrad":
+            leaves.append(node.variable)
+        todo += [following for following, _ in node.next_functions]
+    assert {"exp", "add", "mul", "sum", "matmul", "AccumulateGrad"} <= names
+    assert sorted(map(id, leaves)) == sorted(map(id, (x, w)))
+    assert (x * dl.ones(1, 3, device=device)).grad_fn.next_functions[1] == (None, 0)
+    first, second = x.split([1, 2], dim=1)
+    assert repr(first.grad_fn.next_functions[0][0]) == "<AccumulateGrad of shape (1, 3)>"
+    assert (first + second).grad_fn.next_functions[1][0] is second.grad_fn
+
+
 def test_grad_modes_decorate_and_nest() -> None:
     @dl.no_grad()
     def nested(depth: int) -> bool:
@@ -162,6 +183,26 @@ def test_a_graph_is_used_once_unless_it_is_kept() -> None:
         GradientError, match=r"^\[mul\] what its gradient needs was freed .* retain_graph=True"
     ):
         y.backward()
+
+
+def test_parts_of_a_graph_without_saved_tensors_are_used_again(device: str) -> None:
+    """As in PyTorch: what several losses share may be gone through by the backward of each."""
+    values = np.random.default_rng(3).standard_normal((3, 1)).astype(np.float32)
+    x = dl.tensor(values, device=device).requires_grad_()
+    shared = x.expand(3, 5).transpose(0, 1)[1:].flatten()
+    total = dl.cat([shared, shared]).sum()
+    (shared * shared.detach()).sum().backward()
+    total.backward()
+    total.backward()
+    np.testing.assert_allclose(x.grad.numpy(), 4 * values + 16, rtol=1e-6)
+
+
+def test_indices_that_a_node_holds_go_with_the_first_backward() -> None:
+    x = leaf([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    rows = dl.nn.functional.embedding(dl.tensor([2, 0, 2], device="cpu"), x)
+    rows.sum().backward()
+    with pytest.raises(GradientError, match=r"^\[embedding\] what its gradient needs was freed"):
+        rows.sum().backward()
 
 
 def test_results_are_freed_without_the_garbage_collector() -> None:

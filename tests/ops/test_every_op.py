@@ -212,6 +212,10 @@ def test_special_pairs(op: Op[...], values: tuple[float, float], device: str) ->
 # Element types
 
 
+UNSIGNED_ARGUMENTS = {"hardtanh": {"min_val": 1.0, "max_val": 6.0}}
+"""Where defaults are negative numbers."""
+
+
 @pytest.mark.parametrize("op", ELEMENTWISE, ids=name)
 @each("dtype", DTYPES)
 def test_elementwise_ops_take_every_dtype(op: Elementwise[...], dtype: np.dtype[Any], device: str) -> None:
@@ -224,11 +228,12 @@ def test_elementwise_ops_take_every_dtype(op: Elementwise[...], dtype: np.dtype[
         with pytest.raises(DTypeError, match=rf"\[{op.name}\] {dtype} is not supported"):
             op(*tensors)
         return
+    arguments: dict[str, Any] = UNSIGNED_ARGUMENTS.get(op.name, {}) if dtype.kind == "u" else {}
     # The kernels of any strides, of contiguous operands, and of those that go by four.
     for shape, layout in (((7, 5), transposed), ((7, 5), contiguous), ((4, 6), contiguous)):
         given = [draw(op, name, rng, shape, dtype) for name in op.arrays]
         tensors = [layout(a, device)[0] for a in given]
-        result = op(*tensors)
+        result = op(*tensors, **arguments)
         if result.dtype.kind == "f":
             assert result.dtype == (dtype if dtype.kind == "f" else np.float32)
             compare(result, reference(op, list(given)), result.dtype.name)
@@ -237,7 +242,8 @@ def test_elementwise_ops_take_every_dtype(op: Elementwise[...], dtype: np.dtype[
             np.testing.assert_array_equal(result.numpy(), op.body(*given))
         else:
             assert result.dtype == dtype
-            exact = np.asarray(op.body(*(a.astype(np.int64) if a.dtype != np.bool_ else a for a in given)))
+            wide = [a.astype(np.int64) if a.dtype != np.bool_ else a for a in given]
+            exact = np.asarray(op.body(*wide, **arguments))
             np.testing.assert_array_equal(result.numpy(), exact.astype(result.dtype))
 
 

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from dl4all.ops.core.numpy_names import names_for, renamed
+
 INPLACE = "inplace"
 """The last positional parameter of ops that PyTorch lets write into their first operand."""
 
@@ -41,6 +43,8 @@ class Parameters:
         self._operands = {name: given.get(name, _UNSET) for name in self.arrays}
         self._arguments = {name: given.get(name, _UNSET) for name in self.arguments}
         self._required = tuple(name for name in self.arguments if name not in given)
+        self._name = body.__name__
+        self._numpy_names = names_for(self.signature.parameters)
         positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
         self._positional = tuple(positional[len(self.arrays) :])
 
@@ -60,6 +64,8 @@ class Parameters:
             for name in self.arrays[given:]:
                 operands.append(arguments.pop(name, self._operands[name]))
         if not self._each_once(given, kwargs, operands, arguments):
+            if not kwargs.keys().isdisjoint(self._numpy_names):
+                return self.bind(args, renamed(self._name, kwargs, self._numpy_names))
             bound = self.signature.bind(*args, **kwargs)  # says what is wrong
             bound.apply_defaults()
             operands = [bound.arguments[name] for name in self.arrays]

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
+from dl4all.ops.core.numpy_names import names_for, renamed
 from dl4all.ops.core.op import Op, primitives
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.indexing.inplace import DTYPE_KIND_ORDER, begin_change, finish_change
@@ -47,13 +48,17 @@ def with_out(function: F) -> F:
         function.takes_out = True
         return function
 
+    signature = inspect.signature(function)
+    numpy_names = names_for(signature.parameters)
+
     @functools.wraps(function)
     def wrapper(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        if kwargs and numpy_names:
+            kwargs = renamed(function.__name__, kwargs, numpy_names)
         if out is None:
             return function(*args, **kwargs)
         return write_results(function.__name__, function, args, kwargs, out)
 
-    signature = inspect.signature(function)
     parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     named = [p for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
     parameter = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
