@@ -27,6 +27,7 @@ from dl4all import (
     errors,
     fft,
     func,
+    fx,
     hub,
     io,
     jit,
@@ -62,7 +63,7 @@ from dl4all.autograd import (
 )
 from dl4all.calibration import calibrate
 from dl4all.einops_backend import define_when_imported as _define_einops_backend
-from dl4all.errors import Dl4allError
+from dl4all.errors import Dl4allError, OutOfMemoryError
 from dl4all.graph.compiled import compile
 from dl4all.io.serialization import load, save
 from dl4all.jit import _assert as _assert
@@ -136,6 +137,7 @@ __all__ = [
     "cuda",
     "distributed",
     "fft",
+    "fx",
     "jit",
     "linalg",
     "mps",
@@ -158,6 +160,7 @@ __all__ = [
     "Dl4allError",
     "Event",
     "Generator",
+    "OutOfMemoryError",
     "InferenceQueue",
     "Pipeline",
     "Size",

@@ -151,3 +151,38 @@ def test_tensors_as_one_and_back() -> None:
         assert part.tolist() == tensor.tolist()
     with pytest.raises(dl.errors.ShapeError, match="expected 29 elements along one axis"):
         _unflatten_dense_tensors(flat, tensors[:2] + tensors[3:])
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_sizes_of_another_tensor(library: Any) -> None:
+    x = library.rand(3, 0, 5)
+    assert tuple(library.FloatTensor(x.shape).shape) == (3, 0, 5)
+    assert tuple(library.Tensor(x.size()).shape) == (3, 0, 5)
+    assert library.FloatTensor((3, 2)).tolist() == [3.0, 2.0]
+    filled = library.FloatTensor(library.rand(7, 2).shape).uniform_(-0.5, 0.5)
+    assert tuple(filled.shape) == (7, 2)
+    assert float(filled.abs().max()) <= 0.5
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_names_of_devices_that_are_not_here(library: Any) -> None:
+    for spelled, kind, index in (("cuda", "cuda", None), ("cuda:1", "cuda", 1), ("mps", "mps", None)):
+        device = library.device(spelled)
+        assert (device.type, device.index, str(device)) == (kind, index, spelled)
+        assert library.device("cpu").type != device.type
+        assert device != library.device("cpu")
+        assert device == library.device(spelled)
+
+
+def test_devices_that_are_not_here_are_refused_where_they_are_used() -> None:
+    cuda = dl.device("cuda")
+    assert str(dl.device("cuda", 2)) == "cuda:2"
+    uses = (
+        lambda: dl.zeros(2, device=cuda), lambda: dl.ones(3).to(cuda), lambda: dl.nn.Linear(2, 3, device=cuda),
+        lambda: dl.nn.Linear(2, 3).to(cuda), lambda: cuda.__enter__(), lambda: dl.set_default_device(cuda),
+    )  # fmt: skip
+    for use in uses:
+        with pytest.raises(dl.errors.UnknownDeviceError, match="unknown device 'cuda'; use auto"):
+            use()
+    with pytest.raises(dl.errors.UnknownDeviceError, match="unknown device 'cuba'"):
+        dl.device("cuba")

@@ -157,6 +157,7 @@ def test_steps_go_by_the_schedule() -> None:
     assert row(prof, "ProfilerStep*").count == row(prof, "exp").count == 2
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch has its opinion about some schedules
 def test_actions_are_those_of_pytorch() -> None:
     """Which recordings are handed out, and when: in the middle, at the end, one after the other."""
     torch = pytest.importorskip("torch", reason="what happens is compared with PyTorch")

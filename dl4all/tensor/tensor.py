@@ -102,8 +102,7 @@ class Tensor(
     __and__ = __rand__ = ops.bitwise_and
     __or__ = __ror__ = ops.bitwise_or
     __xor__ = __rxor__ = ops.bitwise_xor
-    __lshift__ = ops.bitwise_left_shift
-    __rshift__ = ops.bitwise_right_shift
+    __lshift__, __rshift__ = ops.bitwise_left_shift, ops.bitwise_right_shift
     __invert__ = ops.bitwise_not
     __matmul__ = ops.matmul
     __getitem__ = ops.getitem
