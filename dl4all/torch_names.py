@@ -51,12 +51,10 @@ MISSING: dict[str, dict[str, str]] = {
     },
     "torch.distributions": {
         "internal": (
-            "beta binomial cauchy chi2 constraint_registry continuous_bernoulli dirichlet exp_family "
-            "exponential fishersnedecor generalized_pareto geometric gumbel half_cauchy half_normal "
-            "inverse_gamma kumaraswamy laplace lkj_cholesky log_normal logistic_normal "
-            "lowrank_multivariate_normal mixture_same_family multinomial negative_binomial "
-            "one_hot_categorical pareto poisson relaxed_bernoulli relaxed_categorical studentT uniform "
-            "utils von_mises weibull wishart"
+            "constraint_registry continuous_bernoulli exp_family fishersnedecor generalized_pareto "
+            "inverse_gamma kumaraswamy lkj_cholesky logistic_normal lowrank_multivariate_normal "
+            "mixture_same_family pareto relaxed_bernoulli relaxed_categorical utils von_mises weibull "
+            "wishart"
         ),
         "yet": (
             "CatTransform ContinuousBernoulli CorrCholeskyTransform CumulativeDistributionTransform "
@@ -420,7 +418,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "map_": "dl ops, or x.numpy()",
         "mtia": 'x.to("auto")',
         "name": "a variable",
-        "new": "x.new_empty, x.new_tensor",
         "pin_memory": "dl.pin(array)",
         "real": "x itself: there are no complex numbers",
         "resize_": "x.data = ..., or dl.empty",
@@ -451,12 +448,10 @@ INSTEAD: dict[str, dict[str, str]] = {
         "get_world_size": "1: there is one process",
     },
     "torch.autograd": {
-        "Variable": "the tensor itself",
         "forward_ad": "dl.autograd.jvp",
         "graph": "dl.autograd.Function",
         "profiler": "dl.profile",
         "set_detect_anomaly": "dl.autograd.detect_anomaly",
-        "variable": "the tensor itself",
     },
     "torch.cuda": {
         "CUDAGraph": "dl.compile",

@@ -15,10 +15,12 @@ from dl4all.autograd.grad_mode import (
     set_grad_enabled,
 )
 from dl4all.autograd.gradient_check import gradcheck, gradgradcheck
+from dl4all.autograd.variable import Variable
 from dl4all.autograd.vectorizing_map import vmap
 
 __all__ = [
     "Function",
+    "Variable",
     "backward",
     "checkpoint",
     "detect_anomaly",
