@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,8 +21,24 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.rootpath != Path(__file__).parent:
         return
     from tests.conformance.targets import OWN
-    from tests.support import process_memory, validation
+    from tests.support import process_memory, selection, validation
 
     config.pluginmanager.register(validation, "validation")
     config.pluginmanager.register(process_memory, "process memory")
+    config.pluginmanager.register(selection, "selection")
     config.stash[WAYS] = OWN
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Run the examples that ``--doctest-modules`` collects in a folder for the files that they write."""
+    if not isinstance(item, pytest.DoctestItem):
+        yield
+        return
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(before)

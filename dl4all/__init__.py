@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import math
+import sys as _sys
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from dl4all import (
     errors,
     fft,
     func,
+    fx,
     hub,
     io,
     jit,
@@ -37,6 +39,7 @@ from dl4all import (
     nn,
     onnx,
     optim,
+    profiler,
     random,
     sparse,
     special,
@@ -59,7 +62,8 @@ from dl4all.autograd import (
     vmap,
 )
 from dl4all.calibration import calibrate
-from dl4all.errors import Dl4allError
+from dl4all.einops_backend import define_when_imported as _define_einops_backend
+from dl4all.errors import Dl4allError, OutOfMemoryError
 from dl4all.graph.compiled import compile
 from dl4all.io.serialization import load, save
 from dl4all.jit import _assert as _assert
@@ -112,6 +116,8 @@ from dl4all.tensor.tensor import Tensor
 from dl4all.training import Trainer
 from dl4all.version import __version__ as __version__
 
+_define_einops_backend()
+
 float16, float32, float64 = np.dtype("float16"), np.dtype("float32"), np.dtype("float64")
 int8, int16, int32, int64 = np.dtype("int8"), np.dtype("int16"), np.dtype("int32"), np.dtype("int64")
 uint8, bool_ = np.dtype("uint8"), np.dtype("bool")
@@ -131,6 +137,7 @@ __all__ = [
     "cuda",
     "distributed",
     "fft",
+    "fx",
     "jit",
     "linalg",
     "mps",
@@ -153,6 +160,7 @@ __all__ = [
     "Dl4allError",
     "Event",
     "Generator",
+    "OutOfMemoryError",
     "InferenceQueue",
     "Pipeline",
     "Size",
@@ -205,6 +213,7 @@ __all__ = [
     "pipeline",
     "place",
     "profile",
+    "profiler",
     "save",
     "set_default_device",
     "set_float32_matmul_precision",
@@ -262,9 +271,12 @@ for _space, _module in {
     "torch.nn.utils": nn.utils,
     "torch.optim": optim,
     "torch.optim.lr_scheduler": optim.lr_scheduler,
+    "torch.profiler": profiler,
     "torch.random": random,
     "torch.special": special,
     "torch.utils": utils,
     "torch.utils.data": utils.data,
 }.items():
     vars(_module)["__getattr__"] = _missing_names.answering(_space)
+if _missing_names.MissingModules not in _sys.meta_path:  # where dl4all is imported anew
+    _sys.meta_path.append(_missing_names.MissingModules)

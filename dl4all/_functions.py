@@ -22,6 +22,8 @@ from dl4all.ops import cartesian_prod as cartesian_prod
 from dl4all.ops import cdist as cdist
 from dl4all.ops import celu as celu
 from dl4all.ops import cholesky as cholesky
+from dl4all.ops import cholesky_inverse as cholesky_inverse
+from dl4all.ops import cholesky_solve as cholesky_solve
 from dl4all.ops import clone as clone
 from dl4all.ops import combinations as combinations
 from dl4all.ops import corrcoef as corrcoef
@@ -39,6 +41,7 @@ from dl4all.ops import flatten as flatten
 from dl4all.ops import flip as flip
 from dl4all.ops import fliplr as fliplr
 from dl4all.ops import flipud as flipud
+from dl4all.ops import frexp as frexp
 from dl4all.ops import gcd as gcd
 from dl4all.ops import histogram as histogram
 from dl4all.ops import hsplit as hsplit
@@ -54,13 +57,17 @@ from dl4all.ops import lcm as lcm
 from dl4all.ops import logdet as logdet
 from dl4all.ops import masked_fill as masked_fill
 from dl4all.ops import masked_scatter as masked_scatter
+from dl4all.ops import matrix_exp as matrix_exp
 from dl4all.ops import moveaxis as moveaxis
 from dl4all.ops import movedim as movedim
+from dl4all.ops import mvlgamma as mvlgamma
+from dl4all.ops import nextafter as nextafter
 from dl4all.ops import pdist as pdist
 from dl4all.ops import permute as permute
 from dl4all.ops import pinverse as pinverse
 from dl4all.ops import pixel_shuffle as pixel_shuffle
 from dl4all.ops import pixel_unshuffle as pixel_unshuffle
+from dl4all.ops import polygamma as polygamma
 from dl4all.ops import positive as positive
 from dl4all.ops import prelu as prelu
 from dl4all.ops import put as put
@@ -72,6 +79,7 @@ from dl4all.ops import roll as roll
 from dl4all.ops import rot90 as rot90
 from dl4all.ops import row_stack as row_stack
 from dl4all.ops import rsub as rsub
+from dl4all.ops import segment_reduce as segment_reduce
 from dl4all.ops import selu as selu
 from dl4all.ops import slogdet as slogdet
 from dl4all.ops import svd as svd
@@ -81,6 +89,7 @@ from dl4all.ops import t as t
 from dl4all.ops import tile as tile
 from dl4all.ops import trace as trace
 from dl4all.ops import transpose as transpose
+from dl4all.ops import triangular_solve as triangular_solve
 from dl4all.ops import unravel_index as unravel_index
 from dl4all.ops import vander as vander
 from dl4all.ops import vsplit as vsplit
@@ -90,6 +99,7 @@ from dl4all.ops.indexing.out_argument import with_out
 trapezoid = with_numpy_names(ops.trapezoid)
 trapz = with_numpy_names(ops.trapz)
 cumulative_trapezoid = with_numpy_names(ops.cumulative_trapezoid)
+gradient = with_numpy_names(ops.gradient)
 nanquantile = with_numpy_names(ops.nanquantile)
 index_fill = with_numpy_names(ops.index_fill)
 index_reduce = with_numpy_names(ops.index_reduce)
@@ -127,6 +137,7 @@ divide = with_out(ops.divide)
 histc = with_out(ops.histc)
 dstack = with_out(ops.dstack)
 column_stack = with_out(ops.column_stack)
+matrix_power = with_out(ops.matrix_power)
 median = with_out(ops.median)
 nanmedian = with_out(ops.nanmedian)
 kthvalue = with_out(ops.kthvalue)
@@ -271,7 +282,6 @@ vdot = with_out(ops.vdot)
 tensordot = with_out(ops.tensordot)
 kron = with_out(ops.kron)
 cross = with_out(ops.cross)
-matrix_power = with_out(ops.matrix_power)
 chain_matmul = with_out(ops.chain_matmul)
 dot = with_out(ops.dot)
 matmul = with_out(ops.matmul)
@@ -361,6 +371,8 @@ __all__ = [
     "celu",
     "chain_matmul",
     "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
     "chunk",
     "clamp",
     "clamp_max",
@@ -419,10 +431,12 @@ __all__ = [
     "fmin",
     "fmod",
     "frac",
+    "frexp",
     "gather",
     "gcd",
     "ge",
     "ger",
+    "gradient",
     "greater",
     "greater_equal",
     "gt",
@@ -478,6 +492,7 @@ __all__ = [
     "masked_scatter",
     "masked_select",
     "matmul",
+    "matrix_exp",
     "matrix_power",
     "max",
     "maximum",
@@ -493,6 +508,7 @@ __all__ = [
     "mul",
     "multiply",
     "mv",
+    "mvlgamma",
     "nan_to_num",
     "nanmean",
     "nanmedian",
@@ -502,6 +518,7 @@ __all__ = [
     "ne",
     "neg",
     "negative",
+    "nextafter",
     "nonzero",
     "norm",
     "not_equal",
@@ -512,6 +529,7 @@ __all__ = [
     "pinverse",
     "pixel_shuffle",
     "pixel_unshuffle",
+    "polygamma",
     "positive",
     "pow",
     "prelu",
@@ -537,6 +555,7 @@ __all__ = [
     "scatter_add",
     "scatter_reduce",
     "searchsorted",
+    "segment_reduce",
     "select",
     "select_scatter",
     "selu",
@@ -577,6 +596,7 @@ __all__ = [
     "transpose",
     "trapezoid",
     "trapz",
+    "triangular_solve",
     "tril",
     "triu",
     "true_divide",

@@ -59,6 +59,8 @@ from dl4all.ops import ceil as ceil
 from dl4all.ops import celu as celu
 from dl4all.ops import chain_matmul as chain_matmul
 from dl4all.ops import cholesky as cholesky
+from dl4all.ops import cholesky_inverse as cholesky_inverse
+from dl4all.ops import cholesky_solve as cholesky_solve
 from dl4all.ops import chunk as chunk
 from dl4all.ops import clamp as clamp
 from dl4all.ops import clamp_max as clamp_max
@@ -117,10 +119,12 @@ from dl4all.ops import fmax as fmax
 from dl4all.ops import fmin as fmin
 from dl4all.ops import fmod as fmod
 from dl4all.ops import frac as frac
+from dl4all.ops import frexp as frexp
 from dl4all.ops import gather as gather
 from dl4all.ops import gcd as gcd
 from dl4all.ops import ge as ge
 from dl4all.ops import ger as ger
+from dl4all.ops import gradient as gradient
 from dl4all.ops import greater as greater
 from dl4all.ops import greater_equal as greater_equal
 from dl4all.ops import gt as gt
@@ -176,6 +180,7 @@ from dl4all.ops import masked_fill as masked_fill
 from dl4all.ops import masked_scatter as masked_scatter
 from dl4all.ops import masked_select as masked_select
 from dl4all.ops import matmul as matmul
+from dl4all.ops import matrix_exp as matrix_exp
 from dl4all.ops import matrix_power as matrix_power
 from dl4all.ops import max as max
 from dl4all.ops import maximum as maximum
@@ -191,6 +196,7 @@ from dl4all.ops import msort as msort
 from dl4all.ops import mul as mul
 from dl4all.ops import multiply as multiply
 from dl4all.ops import mv as mv
+from dl4all.ops import mvlgamma as mvlgamma
 from dl4all.ops import nan_to_num as nan_to_num
 from dl4all.ops import nanmean as nanmean
 from dl4all.ops import nanmedian as nanmedian
@@ -200,6 +206,7 @@ from dl4all.ops import narrow as narrow
 from dl4all.ops import ne as ne
 from dl4all.ops import neg as neg
 from dl4all.ops import negative as negative
+from dl4all.ops import nextafter as nextafter
 from dl4all.ops import nonzero as nonzero
 from dl4all.ops import norm as norm
 from dl4all.ops import not_equal as not_equal
@@ -210,6 +217,7 @@ from dl4all.ops import permute as permute
 from dl4all.ops import pinverse as pinverse
 from dl4all.ops import pixel_shuffle as pixel_shuffle
 from dl4all.ops import pixel_unshuffle as pixel_unshuffle
+from dl4all.ops import polygamma as polygamma
 from dl4all.ops import positive as positive
 from dl4all.ops import pow as pow
 from dl4all.ops import prelu as prelu
@@ -235,6 +243,7 @@ from dl4all.ops import scatter as scatter
 from dl4all.ops import scatter_add as scatter_add
 from dl4all.ops import scatter_reduce as scatter_reduce
 from dl4all.ops import searchsorted as searchsorted
+from dl4all.ops import segment_reduce as segment_reduce
 from dl4all.ops import select as select
 from dl4all.ops import select_scatter as select_scatter
 from dl4all.ops import selu as selu
@@ -275,6 +284,7 @@ from dl4all.ops import trace as trace
 from dl4all.ops import transpose as transpose
 from dl4all.ops import trapezoid as trapezoid
 from dl4all.ops import trapz as trapz
+from dl4all.ops import triangular_solve as triangular_solve
 from dl4all.ops import tril as tril
 from dl4all.ops import triu as triu
 from dl4all.ops import true_divide as true_divide
@@ -354,6 +364,8 @@ __all__ = [
     "celu",
     "chain_matmul",
     "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
     "chunk",
     "clamp",
     "clamp_max",
@@ -412,10 +424,12 @@ __all__ = [
     "fmin",
     "fmod",
     "frac",
+    "frexp",
     "gather",
     "gcd",
     "ge",
     "ger",
+    "gradient",
     "greater",
     "greater_equal",
     "gt",
@@ -471,6 +485,7 @@ __all__ = [
     "masked_scatter",
     "masked_select",
     "matmul",
+    "matrix_exp",
     "matrix_power",
     "max",
     "maximum",
@@ -486,6 +501,7 @@ __all__ = [
     "mul",
     "multiply",
     "mv",
+    "mvlgamma",
     "nan_to_num",
     "nanmean",
     "nanmedian",
@@ -495,6 +511,7 @@ __all__ = [
     "ne",
     "neg",
     "negative",
+    "nextafter",
     "nonzero",
     "norm",
     "not_equal",
@@ -505,6 +522,7 @@ __all__ = [
     "pinverse",
     "pixel_shuffle",
     "pixel_unshuffle",
+    "polygamma",
     "positive",
     "pow",
     "prelu",
@@ -530,6 +548,7 @@ __all__ = [
     "scatter_add",
     "scatter_reduce",
     "searchsorted",
+    "segment_reduce",
     "select",
     "select_scatter",
     "selu",
@@ -570,6 +589,7 @@ __all__ = [
     "transpose",
     "trapezoid",
     "trapz",
+    "triangular_solve",
     "tril",
     "triu",
     "true_divide",

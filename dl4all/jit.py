@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-__all__ = ["Final", "annotate", "export", "ignore", "is_scripting", "is_tracing", "unused"]
+from dl4all.nn.module import Module as ScriptModule
+
+__all__ = [
+    "Final",
+    "ScriptModule",
+    "annotate",
+    "export",
+    "ignore",
+    "is_scripting",
+    "is_tracing",
+    "script",
+    "script_if_tracing",
+    "script_method",
+    "unused",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -33,6 +47,50 @@ def is_tracing() -> bool:
     return False
 
 
+def script(obj: T, *args: Any, **kwargs: Any) -> T:
+    """The function or module itself: nothing is compiled from its source text, and it has no ``save``.
+
+    Args:
+        obj: a function, a class or a module.
+        args, kwargs: as PyTorch's; they have no effect.
+
+    Example:
+        >>> import dl4all as dl
+        >>> @dl.jit.script
+        ... def double(x):
+        ...     return x * 2
+        >>> double(3)
+        6
+    """
+    return obj
+
+
+def script_method(fn: F) -> F:
+    """The method itself.
+
+    Example:
+        >>> import dl4all as dl
+        >>> class Double(dl.jit.ScriptModule):
+        ...     @dl.jit.script_method
+        ...     def forward(self, x):
+        ...         return x * 2
+        >>> Double()(3)
+        6
+    """
+    return fn
+
+
+def script_if_tracing(fn: F) -> F:
+    """The function itself.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.jit.script_if_tracing(abs)(-3)
+        3
+    """
+    return fn
+
+
 def _assert(condition: Any, message: str) -> None:
     """``assert``, as code calls it that is written for PyTorch's compilers.
 
@@ -51,9 +109,6 @@ def export(fn: F) -> F:
 
     Example:
         >>> import dl4all as dl
-
-    Example:
-        >>> import dl4all as dl
         >>> def double(x):
         ...     return x * 2
         >>> double(3)
@@ -67,9 +122,6 @@ def unused(fn: F) -> F:
 
     Example:
         >>> import dl4all as dl
-
-    Example:
-        >>> import dl4all as dl
         >>> def double(x):
         ...     return x * 2
         >>> double(3)
@@ -80,9 +132,6 @@ def unused(fn: F) -> F:
 
 def ignore(drop: Any = False, **kwargs: Any) -> Any:
     """The function itself; ``@ignore`` and ``@ignore(drop=True)``.
-
-    Example:
-        >>> import dl4all as dl
 
     Example:
         >>> import dl4all as dl

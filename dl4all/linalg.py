@@ -6,18 +6,19 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from dl4all import ops
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops import matmul, matrix_power
-from dl4all.ops.composite.factorizations import pseudoinverse
+from dl4all.ops import matmul, matrix_exp, matrix_power
+from dl4all.ops.composite.pseudoinverse import numerical_rank, pseudoinverse
+from dl4all.ops.core.limits import integer
 from dl4all.ops.core.numpy_names import with_numpy_names
 from dl4all.ops.core.tensor_base import DTypeLike
+from dl4all.tensor.creation import ones_like
 from dl4all.tensor.tensor import Tensor
 
 __all__ = [
     "cholesky",
+    "cholesky_ex",
     "cond",
     "cross",
     "det",
@@ -25,8 +26,10 @@ __all__ = [
     "eigh",
     "eigvalsh",
     "inv",
+    "inv_ex",
     "lstsq",
     "matmul",
+    "matrix_exp",
     "matrix_norm",
     "matrix_power",
     "matrix_rank",
@@ -36,14 +39,20 @@ __all__ = [
     "qr",
     "slogdet",
     "solve",
+    "solve_ex",
     "solve_triangular",
     "svd",
     "svdvals",
+    "tensorinv",
+    "tensorsolve",
+    "vander",
     "vecdot",
     "vector_norm",
 ]
 
 solve, solve_triangular = ops.solve, ops.solve_triangular
+tensorsolve, tensorinv = ops.tensorsolve, ops.tensorinv
+solve_ex, inv_ex, cholesky_ex = ops.solve_ex, ops.inv_ex, ops.cholesky_ex
 eigh, svd = ops.eigh, ops.svd_factors
 
 
@@ -134,63 +143,68 @@ def svdvals(A: Tensor) -> Tensor:
 
 
 def pinv(
-    A: Tensor, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False
+    A: Tensor,
+    rcond: float | Tensor | None = None,
+    hermitian: bool = False,
+    *,
+    atol: float | Tensor | None = None,
+    rtol: float | Tensor | None = None,
 ) -> Tensor:
     """The pseudoinverses of matrices, by their singular values.
 
     Args:
         A: float32 or float64 of shape (..., m, n).
-        atol: singular values up to it count as 0.
+        rcond: an older name of `rtol`.
+        hermitian: whether the matrices are symmetric; then only their lower triangles are read.
+        atol: singular values up to it count as 0; a number, or a tensor with one for each matrix.
         rtol: so do those up to this part of the largest one: the dtype's precision times the larger of m and
             n, unless `atol` is given.
-        hermitian: whether the matrices are symmetric; then only their lower triangles are read.
+
+    Returns:
+        Shape (..., n, m).
+
+    Raises:
+        ShapeError, DTypeError: `A` does not hold matrices of floats.
 
     Example:
         >>> import dl4all as dl
         >>> dl.linalg.pinv(dl.tensor([[2.0], [0.0]])).tolist()
         [[0.5, 0.0]]
     """
-    result: Tensor = pseudoinverse(_symmetric(A) if hermitian else A, *_limits(A, atol, rtol))
+    result: Tensor = pseudoinverse(A, atol, rcond if rtol is None else rtol, hermitian)
     return result
 
 
 def matrix_rank(
     A: Tensor,
-    tol: float | None = None,
-    *,
-    atol: float | None = None,
-    rtol: float | None = None,
+    tol: float | Tensor | None = None,
     hermitian: bool = False,
+    *,
+    atol: float | Tensor | None = None,
+    rtol: float | Tensor | None = None,
 ) -> Tensor:
     """The number of singular values of matrices that are not 0.
 
     Args:
         A: float32 or float64 of shape (..., m, n).
-        tol: an older name of `atol`.
+        tol: an older form of `atol`, with an `rtol` of 0.
         atol, rtol, hermitian: as for :func:`pinv`.
+
+    Returns:
+        int64 of shape (...).
+
+    Raises:
+        ShapeError, DTypeError: `A` does not hold matrices of floats.
 
     Example:
         >>> import dl4all as dl
         >>> dl.linalg.matrix_rank(dl.tensor([[1.0, 1.0], [1.0, 1.0]])).item()
         1
     """
-    values = svdvals(_symmetric(A) if hermitian else A)
-    absolute, relative = _limits(A, tol if atol is None else atol, rtol)
-    if not values.shape[-1]:
-        return values.sum(-1).to("int64")
-    return (values > (values.amax(-1, keepdim=True) * relative).clamp(min=absolute)).sum(-1)
-
-
-def _symmetric(A: Tensor) -> Tensor:
-    """Symmetric matrices with these lower triangles."""
-    return A.tril() + A.tril(-1).transpose(-1, -2)
-
-
-def _limits(A: Tensor, atol: float | None, rtol: float | None) -> tuple[float, float]:
-    """Up to which number, and up to which part of the largest one, singular values count as 0."""
-    if rtol is None:
-        rtol = float(np.finfo(A.dtype).eps) * max(A.shape[-2:]) if not atol else 0.0
-    return atol or 0.0, rtol
+    if tol is not None:
+        atol, rtol = tol, 0.0
+    result: Tensor = numerical_rank(A, atol, rtol, hermitian)
+    return result
 
 
 class LeastSquares(NamedTuple):
@@ -213,8 +227,9 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
             is always that by singular values.
 
     Returns:
-        ``solution`` of shape (..., n, k); ``residuals`` of shape (..., k), sums of squares of what is left;
-        ``rank``; with "gelsd" and "gelss" ``singular_values``. What is not determined has the shape (0,).
+        ``solution`` of shape (..., n, k); but for "gelsy" and where m is larger than n, ``residuals`` of
+        shape (..., k), sums of squares of what is left; but for "gels" ``rank``; with "gelsd" and "gelss"
+        ``singular_values``, and ``residuals`` only of full ranks. What is left out has the shape (0,).
 
     Raises:
         ArgumentError: there is no such driver.
@@ -228,15 +243,19 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
         raise ArgumentError(f"[lstsq] driver must be gels, gelsy, gelsd or gelss, got {driver!r}")
     solution: Tensor = pinv(A, rtol=rcond) @ B
-    rank, none = matrix_rank(A, rtol=rcond), A.new_zeros(0)
-    left = A @ solution - B
-    determined = A.shape[-2] > A.shape[-1] and bool((rank == A.shape[-1]).all())
-    return LeastSquares(
-        solution,
-        (left * left).sum(-2) if determined else none,
-        none.to("int64") if driver == "gels" else rank,
-        svdvals(A) if driver in ("gelsd", "gelss") else none,
-    )
+    none, tall = A.new_zeros(0), A.shape[-2] > A.shape[-1]
+    if driver == "gels":
+        return LeastSquares(solution, _squares(A @ solution - B) if tall else none, none.long(), none)
+    rank = matrix_rank(A, rtol=rcond)
+    if driver in (None, "gelsy"):
+        return LeastSquares(solution, none, rank, none)
+    full = tall and bool((rank == A.shape[-1]).all())
+    return LeastSquares(solution, _squares(A @ solution - B) if full else none, rank, svdvals(A))
+
+
+def _squares(rest: Tensor) -> Tensor:
+    """Sums of squares of columns."""
+    return (rest * rest).sum(-2)
 
 
 def cond(A: Tensor, p: float | str | None = None) -> Tensor:
@@ -320,6 +339,33 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
         [3.0, 7.0]
     """
     return ops.sum(x * y, dim)
+
+
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:
+    """Vandermonde matrices: the powers of each element of vectors, from 0 on.
+
+    Args:
+        x: numbers of shape (..., n).
+        N: how many powers; n by default.
+
+    Returns:
+        Shape (..., n, N).
+
+    Raises:
+        ArgumentError: `N` is no int above 0.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.linalg.vander(dl.tensor([2, 3]), N=3).tolist()
+        [[1, 2, 4], [1, 3, 9]]
+    """
+    x = x if x.shape else x.unsqueeze(0)
+    count = x.shape[-1] if N is None else integer("vander", "N", N, least=1)
+    ones = ones_like(x.unsqueeze(-1))
+    if count <= 1:
+        return ones[..., :count]
+    factors = x.unsqueeze(-1).expand(*x.shape, count - 1)
+    return ops.cumprod(ops.cat([ones, factors], -1), -1)
 
 
 @with_numpy_names

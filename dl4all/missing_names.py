@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dis
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
+
+IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 
 
 def answer(space: str, name: str) -> str | None:
@@ -27,13 +33,22 @@ def refuse(space: str, name: str) -> NoReturn:
     """
     Raises:
         AttributeError: always; with the answer, or with Python's words and suggestion for other names.
+        ImportError: in its place, with the answer, where ``from dl4all import name`` asks.
     """
     where = space.replace("torch", "dl4all", 1)
     text = None if name.startswith("_") else answer(space, name)
     if text is None:
         raise AttributeError(f"{where!r} has no attribute {name!r}")
+    if _imports(sys._getframe(2)):
+        # Python would drop an AttributeError here, with the answer, for an ImportError of its own.
+        raise ImportError(f"cannot import name {name!r} from {where!r}: {text}", name=where)
     # With no object, Python suggests no similar name.
     raise AttributeError(f"{where}.{name}: {text}", name=name, obj=None)
+
+
+def _imports(frame: FrameType) -> bool:
+    """Whether a frame is at the step of ``from module import name`` that takes the name."""
+    return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == IMPORT_FROM
 
 
 class MissingName:
@@ -68,3 +83,23 @@ def answering(space: str) -> Callable[[str], Any]:
         refuse(space, name)
 
     return __getattr__
+
+
+class MissingModules:
+    """The last finder of ``sys.meta_path``: ``import dl4all.fx`` has the answer of ``dl4all.fx``."""
+
+    @classmethod
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """
+        Raises:
+            ModuleNotFoundError: it is a module of PyTorch's that dl4all does not have.
+        """
+        parent, _, name = fullname.rpartition(".")
+        if parent.partition(".")[0] == "dl4all" and not name.startswith("_"):
+            text = answer(parent.replace("dl4all", "torch", 1), name)
+            if text is not None:
+                # With its name `from dl4all import fx` goes on to the module's own answer.
+                raise ModuleNotFoundError(f"No module named {fullname!r}: {text}", name=fullname)
+        return None

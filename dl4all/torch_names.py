@@ -163,11 +163,8 @@ MISSING: dict[str, dict[str, str]] = {
             "transpose_copy unbind_copy unfold_copy unsafe_chunk unsafe_split unsafe_split_with_sizes "
             "unsqueeze_copy view_copy"
         ),
-        "factorization": (
-            "cholesky_inverse cholesky_solve geqrf lobpcg lu_solve lu_unpack matrix_exp orgqr ormqr "
-            "pca_lowrank svd_lowrank triangular_solve"
-        ),
-        "special": ("frexp gcd_ i0 i0_ igamma igammac lcm_ mvlgamma nextafter polygamma"),
+        "factorization": ("geqrf lobpcg lu_solve lu_unpack orgqr ormqr pca_lowrank svd_lowrank"),
+        "special": ("gcd_ i0 i0_ igamma igammac lcm_"),
         "signal": ("istft stft"),
         "memory": ("as_strided_ as_strided_scatter empty_permuted empty_strided frombuffer to_dlpack"),
         "autocast": (
@@ -179,7 +176,7 @@ MISSING: dict[str, dict[str, str]] = {
             "set_autocast_gpu_dtype set_autocast_ipu_dtype set_autocast_ipu_enabled set_autocast_xla_dtype "
             "set_autocast_xla_enabled"
         ),
-        "yet": ("binomial gradient histogramdd poisson segment_reduce"),
+        "yet": ("histogramdd"),
         "settings": (
             "get_deterministic_debug_mode is_anomaly_check_nan_enabled is_distributed is_inference "
             "is_warn_always_enabled set_deterministic_debug_mode set_warn_always"
@@ -205,13 +202,8 @@ MISSING: dict[str, dict[str, str]] = {
         ),
         "nested": ("to_padded_tensor"),
         "copy": ("slice_inverse unsafe_chunk unsafe_split unsafe_split_with_sizes"),
-        "factorization": (
-            "cholesky_inverse cholesky_solve geqrf lu_solve matrix_exp orgqr ormqr triangular_solve"
-        ),
-        "special": (
-            "frexp i0 i0_ igamma igamma_ igammac igammac_ mvlgamma mvlgamma_ nextafter nextafter_ polygamma "
-            "polygamma_"
-        ),
+        "factorization": ("geqrf lu_solve orgqr ormqr"),
+        "special": ("i0 i0_ igamma igamma_ igammac igammac_"),
         "signal": ("istft stft"),
         "memory": (
             "as_strided_ as_strided_scatter const_data_ptr is_set_to map2_ new_empty_strided resize_as_ "
@@ -255,8 +247,8 @@ MISSING: dict[str, dict[str, str]] = {
     "torch.linalg": {
         "internal": ("common_notes"),
         "factorization": (
-            "cholesky_ex eig eigvals householder_product inv_ex ldl_factor ldl_factor_ex ldl_solve lu "
-            "lu_factor lu_factor_ex lu_solve matrix_exp solve_ex tensorinv tensorsolve vander"
+            "eig eigvals householder_product ldl_factor ldl_factor_ex ldl_solve lu lu_factor lu_factor_ex "
+            "lu_solve"
         ),
     },
     "torch.fft": {
@@ -270,12 +262,12 @@ MISSING: dict[str, dict[str, str]] = {
         "internal": ("common_args multi_dim_common"),
         "special": (
             "airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t chebyshev_polynomial_u "
-            "chebyshev_polynomial_v chebyshev_polynomial_w entr erfcx gammainc gammaincc "
-            "hermite_polynomial_h hermite_polynomial_he i0 i0e i1 i1e laguerre_polynomial_l "
-            "legendre_polynomial_p log_ndtr modified_bessel_i0 modified_bessel_i1 modified_bessel_k0 "
-            "modified_bessel_k1 multigammaln ndtr ndtri polygamma scaled_modified_bessel_k0 "
-            "scaled_modified_bessel_k1 shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u "
-            "shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w spherical_bessel_j0 xlog1py zeta"
+            "chebyshev_polynomial_v chebyshev_polynomial_w gammainc gammaincc hermite_polynomial_h "
+            "hermite_polynomial_he i0 i0e i1 i1e laguerre_polynomial_l legendre_polynomial_p "
+            "modified_bessel_i0 modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 "
+            "scaled_modified_bessel_k0 scaled_modified_bessel_k1 shifted_chebyshev_polynomial_t "
+            "shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w "
+            "spherical_bessel_j0"
         ),
     },
     "torch.distributed": {
@@ -351,6 +343,12 @@ MISSING: dict[str, dict[str, str]] = {
     "torch.backends": {
         "backend": ("cusparselt kleidiai mha miopen nnpack python_native quantized"),
     },
+    "torch.profiler": {
+        "internal": (
+            "DeviceType ExecutionTraceObserver KinetoStepTracker Optimizer RecordScope is_fbcode itt "
+            "kineto_available profiler register_optimizer_step_post_hook"
+        ),
+    },
     "torch.random": {
         "internal": ("thread_safe_generator"),
     },
@@ -383,7 +381,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "AcceleratorError": "dl.errors.DeviceError",
         "GradScaler": "dl.amp.GradScaler",
         "ModuleDict": "dl.nn.ModuleDict",
-        "OutOfMemoryError": "dl.errors.OutOfMemoryError",
         "ParameterDict": "dl.nn.ParameterDict",
         "ao": "float16: model.half()",
         "cond": "if and else",
@@ -397,7 +394,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "is_anomaly_enabled": "dl.autograd.detect_anomaly",
         "is_inference_mode_enabled": "dl.is_grad_enabled",
         "package": "dl.save",
-        "profiler": "dl.profile",
         "quantization": "float16: model.half()",
         "range": "dl.arange",
         "real": "x itself: there are no complex numbers",
@@ -419,6 +415,8 @@ INSTEAD: dict[str, dict[str, str]] = {
         "mtia": 'x.to("auto")',
         "name": "a variable",
         "pin_memory": "dl.pin(array)",
+        "polygamma": "dl.polygamma(n, x)",
+        "polygamma_": "x.copy_(dl.polygamma(n, x))",
         "real": "x itself: there are no complex numbers",
         "resize_": "x.data = ..., or dl.empty",
         "share_memory_": "x itself: processes send elements",
@@ -430,9 +428,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "CrossMapLRN2d": "dl.nn.LocalResponseNorm",
         "NLLLoss2d": "dl.nn.NLLLoss",
     },
-    "torch.nn.functional": {
-        "multi_head_attention_forward": "dl.nn.MultiheadAttention or scaled_dot_product_attention",
-    },
+    "torch.nn.functional": {},
     "torch.nn.utils": {
         "clip_grad": "dl.nn.utils.clip_grad_norm_",
         "skip_init": "dl.nn.init",
@@ -450,13 +446,12 @@ INSTEAD: dict[str, dict[str, str]] = {
     "torch.autograd": {
         "forward_ad": "dl.autograd.jvp",
         "graph": "dl.autograd.Function",
-        "profiler": "dl.profile",
+        "profiler": "dl.profiler",
         "set_detect_anomaly": "dl.autograd.detect_anomaly",
     },
     "torch.cuda": {
         "CUDAGraph": "dl.compile",
         "Event": "dl.Event",
-        "OutOfMemoryError": "dl.errors.OutOfMemoryError",
         "Stream": "dl.Stream",
         "current_stream": "dl.Stream",
         "device": "with dl.device(name):",
@@ -474,7 +469,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "memory_summary": "dl.memory.summary(device)",
         "nccl": "dl.parallel(model)",
         "nvtx": "dl.profile",
-        "profiler": "dl.profile",
+        "profiler": "dl.profiler",
         "random": "dl.random",
         "seed": "dl.seed",
         "seed_all": "dl.seed",
@@ -484,16 +479,12 @@ INSTEAD: dict[str, dict[str, str]] = {
         "stream": "with dl.Stream(device):",
     },
     "torch.jit": {
-        "ScriptModule": "dl.nn.Module",
         "fork": "threads",
         "freeze": "dl.compile(model)",
         "interface": "the class itself",
         "load": "dl.load",
         "optimize_for_inference": "dl.compile(model)",
         "save": "dl.save",
-        "script": "the function itself, or dl.compile(model)",
-        "script_if_tracing": "the function itself",
-        "script_method": "the method itself",
         "trace": "dl.compile(model)",
         "trace_module": "dl.compile(model)",
         "wait": "threads",
@@ -508,6 +499,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "torch.backends": {
         "opt_einsum": "dl.einsum, which orders products by opt_einsum",
     },
+    "torch.profiler": {},
     "torch.random": {},
     "torch.compiler": {
         "compile": "dl.compile",

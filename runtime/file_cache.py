@@ -5,6 +5,7 @@ A file is the sha256 of its content followed by the content.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -20,9 +21,15 @@ log = logging.getLogger("dl4all")
 
 
 def folder() -> Path:
-    """Where this user's files are: DL4ALL_CACHE_DIR, or the system's cache folder."""
-    chosen = os.environ.get("DL4ALL_CACHE_DIR")
-    return Path(chosen) if chosen else platformdirs.user_cache_path("dl4all", appauthor=False)
+    """Where this user's files are: DL4ALL_CACHE_DIR, or the system's cache folder.
+
+    A relative folder is one of the present working directory, also for those who write to it from another
+    one later. If that directory was deleted, the system's cache folder takes its place.
+    """
+    if chosen := os.environ.get("DL4ALL_CACHE_DIR"):
+        with contextlib.suppress(FileNotFoundError):
+            return Path(chosen).absolute()
+    return platformdirs.user_cache_path("dl4all", appauthor=False)
 
 
 def read(file: Path) -> bytes | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any, TypeVar
 
 from dl4all.errors import UnknownDeviceError
 
 D = TypeVar("D", bound="NamedDevice")
+
+ELSEWHERE = re.compile(r"(cuda|hip|mps|xpu|hpu|xla|meta|privateuseone)(:\d+)?")
+"""Names of PyTorch's devices that scripts compare with, whether there are such devices or not."""
 
 
 class NamedDevice:
@@ -25,7 +29,12 @@ class NamedDevice:
             raise UnknownDeviceError(
                 f'[device] expected a name such as "vulkan:0", got {spelled!r}; `dl4all devices` lists them'
             )
-        found: D = current.device(spelled)  # type: ignore[assignment, arg-type]
+        try:
+            found: D = current.device(spelled)  # type: ignore[assignment, arg-type]
+        except UnknownDeviceError:
+            if isinstance(spelled, str) and ELSEWHERE.fullmatch(spelled):
+                return AbsentDevice(spelled)  # type: ignore[return-value]
+            raise
         return found
 
     def __repr__(self) -> str:
@@ -67,6 +76,37 @@ class NamedDevice:
 
     def __exit__(self, *error: object) -> None:
         entered.stack.pop()
+
+
+class AbsentDevice(str):
+    """The name of a device of PyTorch's that is not here: compared, not used.
+
+    ``dl.device("cuda").type`` is what scripts compare with. Wherever a device is needed, this is a name of which
+    there is none.
+
+    >>> import dl4all as dl
+    >>> dl.device("cpu").type == dl.device("cuda").type
+    False
+    """
+
+    __slots__ = ()
+
+    @property
+    def type(self) -> str:
+        return self.partition(":")[0]
+
+    @property
+    def index(self) -> int | None:  # type: ignore[override]  # of str, which finds characters
+        digits = self.partition(":")[2]
+        return int(digits) if digits else None
+
+    def __enter__(self) -> Any:
+        from dl4all.scheduler import current
+
+        return current.device(self).__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        raise AssertionError("nothing was entered")
 
 
 class _Entered(threading.local):

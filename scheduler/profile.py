@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -128,10 +129,13 @@ class Profile:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a trace that https://ui.perfetto.dev and Chrome's ``about:tracing`` open.
 
+        It is compressed where the name ends in ``.gz``.
+
         Raises:
             FileFormatError: the file cannot be written.
         """
         try:
-            Path(path).write_text(json.dumps(trace(self.events)), encoding="utf-8")
+            content = json.dumps(trace(self.events)).encode()
+            Path(path).write_bytes(gzip.compress(content) if Path(path).suffix == ".gz" else content)
         except OSError as error:
             raise FileFormatError(f"{path}: cannot be written: {error.strerror}") from None

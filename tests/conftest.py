@@ -2,7 +2,7 @@
 
 ``DL4ALL_TEST_DEVICES=cpu,vulkan:0`` makes a missing device a failure instead of a skip, and adds
 devices to the usual three. ``DL4ALL_TEST_FULL=1`` runs what the usual run leaves out: tests marked ``full``,
-most of what goes through Kompute, and products of cases (``tests/support/subcases.py``).
+most of what goes through Kompute, and products of cases (``tests/support/selection.py``, ``subcases.py``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from tests.support.deadline import deadline as deadline
 from tests.support.parallel_training import split_by_speed as split_by_speed
-from tests.support.subcases import FULL
 from tests.support.validation import write_layer_settings as write_layer_settings
 
 os.environ.setdefault("DL4ALL_CALIBRATE", "0")  # tests choose their devices; some switch it on again
@@ -38,36 +37,6 @@ os.environ.setdefault("DL4ALL_TUNE", "0")  # and their kernels: what was tuned h
 REPOSITORY = Path(__file__).parents[1]
 REQUIRED = tuple(filter(None, map(str.strip, os.environ.get("DL4ALL_TEST_DEVICES", "").split(","))))
 DEVICES = tuple(dict.fromkeys(("cpu", "vulkan:0", "kompute:0", *REQUIRED)))
-# What lies above the ops knows nothing of backends, and asks a device for nothing that ops' own tests do not.
-# Kompute runs the shaders of the vulkan backend, slowly on a software driver, for which it builds a pipeline
-# for each set of buffers; and the validation layers look at commands. So of the tests in these folders, a
-# layer's, an optimizer's, a training's and a network's go through both; all of them in a full run. Not so
-# those in multi_device: there several threads, devices and instances are at work at once.
-VALIDATED = os.environ.get("DL4ALL_VALIDATION", "0") == "1"
-ABOVE_OPS = ("autograd", "examples", "models", "nn", "optim", "training")
-ONE_OF_EACH_KIND = {
-    "test_a_training",
-    "test_every_device_gives_the_same_logits",
-    "test_output",
-    "test_values_equal_pytorch",
-}
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only a full run takes."""
-    if not FULL:
-        left_out = {item for item in items if _only_in_full(item)}
-        config.hook.pytest_deselected(items=list(left_out))
-        items[:] = [item for item in items if item not in left_out]
-
-
-def _only_in_full(item: pytest.Item) -> bool:
-    if item.get_closest_marker("full"):
-        return True
-    once_more = VALIDATED or "kompute:" in item.name
-    if not once_more or getattr(item, "originalname", "") in ONE_OF_EACH_KIND:
-        return False
-    return any(REPOSITORY / "tests" / folder in item.path.parents for folder in ABOVE_OPS)
 
 
 def need(name: str) -> None:

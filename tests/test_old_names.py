@@ -39,13 +39,6 @@ def test_variable_is_a_leaf_on_the_same_memory(device: str) -> None:
     assert dl.autograd.Variable is Variable
 
 
-def test_variable_refuses_and_warns() -> None:
-    with pytest.raises(DTypeError, match=r"\[Variable\] expected a tensor, got ndarray; make one with"):
-        Variable(VALUES)
-    with pytest.warns(UserWarning, match="volatile has no effect"):
-        Variable(dl.tensor(VALUES, device="cpu"), volatile=True)
-
-
 @pytest.mark.parametrize("arguments", [(), (2,), (2, 3), (dl.Size((3, 1)),), ([4.0, 2.5],), ((1, 2),)])
 def test_new_has_the_sizes_or_the_data(arguments: Any, device: str) -> None:
     for dtype in ("float32", "int64"):

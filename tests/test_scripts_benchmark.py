@@ -11,11 +11,12 @@ import pytest
 pytest.importorskip("torch", reason="scripts are run with PyTorch too")
 
 from benchmarks.scripts.cases import CASES, Case
-from benchmarks.scripts.comparison import Comparison, differences
+from benchmarks.scripts.comparison import Comparison, compare, differences
 from benchmarks.scripts.page import Row, page
-from benchmarks.scripts.repositories import Repository, imports_torch, other_changes, with_dl4all
+from benchmarks.scripts.repositories import Repository, imports_torch, on_device, other_changes, with_dl4all
 from benchmarks.scripts.results import with_new_rows
 from benchmarks.scripts.run import measured
+from benchmarks.scripts.runs import Run
 
 NETWORK = """
 import argparse
@@ -97,7 +98,7 @@ def test_scripts_run_with_both_and_have_equal_losses(
     endless = Case("endless", source, "endless.py", steps=6)
     rows = []
     for case in (network, endless):
-        row, output = measured(case, tmp_path, mirror, "cpu")
+        (row,), output = measured(case, tmp_path, mirror)
         assert row.comparison is not None, (row.failure, output)
         assert row.comparison.equal, row
         assert row.lines == 0
@@ -131,6 +132,9 @@ def test_imports_and_nothing_else_are_replaced(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.py").write_text(text)
     assert other_changes(tmp_path / "before", tmp_path / "after") == 1
+    assert on_device("x.to('cpu').cpu()  # \"cpu\", cpus", "vulkan:0") == (
+        "x.to('vulkan:0').cpu()  # \"vulkan:0\", cpus"
+    )
     assert imports_torch(tmp_path / "before" / "a.py")
     assert not imports_torch(tmp_path / "after" / "a.py")
 
@@ -144,28 +148,48 @@ def test_differences_are_relative_to_the_loss_or_a_share_of_the_largest() -> Non
     assert not Comparison(3, 3, 1e-4, 1e-4, 1e-4, None).equal
     assert not Comparison(3, 4, 0.0, 0.0, 0.0, None).equal
     assert not Comparison(0, 0, 0.0, 0.0, 0.0, None).equal
+    assert Comparison(3, 3, 1e-7, 9e-5, None, None).equal
+    assert not Comparison(3, 3, 1e-7, 2e-4, None, None).equal
+    assert Comparison(3, 3, 1e-7, 2e-3, None, None).may_be_rounding
+    assert not Comparison(3, 4, 0.0, 2e-3, 0.0, None).may_be_rounding
+
+
+def test_rounding_is_the_most_that_any_run_made_of_the_steps_that_were_taken() -> None:
+    torch, *nudges = (
+        Run("finished", losses, [0.0] * len(losses), [], 0.0, "")
+        for losses in ([2.0, 1.0, 5.0], [2.0, 1.001, 5.0], [2.0, 1.02, 9.0])
+    )
+    ours = Run("stopped", [2.0, 1.1], [0.0] * 2, [], 0.0, "")
+    found = compare(ours, torch, nudges, None, 2)
+    assert (found.steps, found.torch_steps, found.first, found.time_ratio) == (2, 2, 0.0, None)
+    assert found.largest == pytest.approx(0.1)
+    assert found.rounding == pytest.approx(0.02)
+    assert compare(ours, torch, [], None, 2).rounding is None
 
 
 def test_page_shows_what_failed() -> None:
-    rows = [Row(CASES[0], Comparison(3, 3, 0.0, 2e-6, 1e-6, 1.5), 0, True, ""),
-            Row(CASES[1], None, 2, False, "dl4all: AttributeError: no x")]  # fmt: skip
-    text = page(rows, [("a script", "its reason")], "cpu", "2.13.0")
-    assert "1 of 2 scripts have equal losses; 1 have no other line changed" in text
+    rows = [Row(CASES[0], "cpu", Comparison(3, 3, 0.0, 2e-6, 1e-6, 1.5), 0, True, ""),
+            Row(CASES[1], "cpu", None, 2, False, "dl4all: AttributeError: no x"),
+            Row(CASES[0], "vulkan:0", Comparison(2, 2, 0.0, 3e-6, None, None), 0, True, "")]  # fmt: skip
+    text = page(rows, [("a script", "its reason")], "2.13.0")
+    assert "## cpu\n\n1 of 2 scripts have equal losses; 1 have no other line changed" in text
     assert "| 0 | 3+ | 0.0e+00 | 2.0e-06 | 1.0e-06 | yes | 1.50 |" in text
     assert "dl4all: AttributeError: no x" in text
+    assert "## vulkan:0\n\n1 of 1 scripts" in text
+    assert "| 0 | 2+ | 0.0e+00 | 3.0e-06 |  | yes |\n" in text
     assert "- a script: its reason" in text
 
 
 def test_measured_rows_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "scripts.json"
-    first, again, second = (
-        Row(CASES[k], Comparison(steps, 5, 0.0, 2e-6, 1e-6, None), 0, True, "")
-        for k, steps in ((1, 4), (1, 5), (0, 5))
+    first, again, second, other = (
+        Row(CASES[k], device, Comparison(steps, 5, 0.0, 2e-6, 1e-6, None), 0, True, "")
+        for k, steps, device in ((1, 4, "cpu"), (1, 5, "cpu"), (0, 5, "cpu"), (1, 2, "vulkan:0"))
     )
-    failed = Row(CASES[2], None, 3, False, "dl4all: no x")
-    assert with_new_rows(file, [first, failed], "cpu", "2.13.0") == [first, failed]
-    assert with_new_rows(file, [again, second], "cpu", "2.13.0") == [second, again, failed]
-    assert with_new_rows(file, [first], "vulkan:0", "2.13.0") == [first]
+    failed = Row(CASES[2], "cpu", None, 3, False, "dl4all: no x")
+    assert with_new_rows(file, [first, failed], "2.13.0") == [first, failed]
+    assert with_new_rows(file, [other, again, second], "2.13.0") == [second, again, failed, other]
+    assert with_new_rows(file, [first], "2.14.0") == [first]
 
 
 def test_cases_have_names_of_their_own() -> None:

@@ -59,3 +59,37 @@ def test_reasons_are_used_and_say_what_they_mean() -> None:
 def test_a_new_name_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.linalg, "transmogrify", torch.linalg.det, raising=False)
     assert table.absent("torch.linalg") - table.listed("torch.linalg") == {"transmogrify"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "answer"),
+    [
+        ("from dl4all import fx", r"'fx' from 'dl4all': not in dl4all: use dl\.compile"),
+        ("from dl4all import zeros, fx as graphs", r"'fx' from 'dl4all': not in dl4all: use dl\.compile"),
+        (
+            "from dl4all.nn import CrossMapLRN2d",
+            r"'dl4all\.nn': not in dl4all: use dl\.nn\.LocalResponseNorm",
+        ),
+        ("from dl4all.nn.functional import multi_head_attention_forward", "use dl.nn.MultiheadAttention"),
+        ("from dl4all.jit import script", "use the function itself"),
+        ("import dl4all.fx", r"No module named 'dl4all\.fx': not in dl4all: use dl\.compile"),
+        ("import dl4all.fx.passes", r"No module named 'dl4all\.fx': not in dl4all: use dl\.compile"),
+        ("from dl4all.fx import symbolic_trace", r"No module named 'dl4all\.fx': not in dl4all"),
+        ("import dl4all.nn.quantized", r"No module named 'dl4all\.nn\.quantized': not planned"),
+        ("from dl4all.nn import Transmogrifier", r"cannot import name 'Transmogrifier' from 'dl4all\.nn' \("),
+        ("import dl4all.transmogrifier", r"No module named 'dl4all\.transmogrifier'$"),
+        ("from dl4all._dynamo import optimize", r"No module named 'dl4all\._dynamo'$"),
+    ],
+)
+def test_imports_answer(statement: str, answer: str) -> None:
+    """As attributes do, with the error of an import."""
+    with pytest.raises(ImportError, match=answer):
+        exec(statement, {})
+
+
+def test_imports_in_large_modules_answer() -> None:
+    """Names beyond the 256th need a longer instruction."""
+    lines = [f"name_{i} = {i}" for i in range(300)]
+    with pytest.raises(ImportError, match=r"use dl\.compile"):
+        exec("\n".join([*lines, "from dl4all import fx"]), {})
+    assert not hasattr(dl, "fx")

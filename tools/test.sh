@@ -32,13 +32,15 @@ check() {
 
 check "$PY" -m ruff check
 check "$PY" -m ruff format --check
-# beside the first leg, because it keeps one core busy while test processes start and end
-"$PY" -m mypy >"$ROOT/build/mypy.log" 2>&1 &
-mypy=$!
-types() {
+# beside the first leg, because they keep one core busy while test processes start and end
+"$PY" -m mypy >"$ROOT/build/types.log" 2>&1 &
+types=$!
+bash tools/docs.sh >"$ROOT/build/docs.log" 2>&1 &
+docs=$!
+beside() {
     local status=0
-    wait "$mypy" || status=$?
-    cat "$ROOT/build/mypy.log"
+    wait "$2" || status=$?
+    cat "$ROOT/build/$1.log"
     return "$status"
 }
 # in two processes, as most tests keep one core busy; the rest of a process's share goes to whoever is done.
@@ -46,8 +48,8 @@ types() {
 # Few arenas: each of the C library's keeps holes that other threads cannot use.
 PYTEST=(env OMP_NUM_THREADS=1 MALLOC_ARENA_MAX=2 "$PY" -m pytest -q -n 2 --dist worksteal)
 check "${PYTEST[@]}"
-check types
-check bash tools/docs.sh
+check beside types "$types"
+check beside docs "$docs"
 # What follows looks at commands, not at races within kernels: one thread of llvmpipe's a process is quicker.
 export LP_NUM_THREADS=1
 # again, with every Vulkan call checked by the validation layers

@@ -17,12 +17,17 @@ UNET = Repository("milesial/Pytorch-UNet", "21d7850f2af30a9695bbeea75f3136aa538c
 TUTORIAL = Repository("yunjey/pytorch-tutorial", "0500d3df5a2a8080ccfccbc00aca0eacc21818db")
 CIFAR = Repository("kuangliu/pytorch-cifar", "49b7aa97b0c12fe0d4054e670403a16b6b834ddd")
 SMALL = Repository("jcjohnson/pytorch-examples", "0003fcdc606a79951e53bf8f46f8574fa4739f23")
-
+GANS = Repository("eriklindernoren/PyTorch-GAN", "36d3c77e5ff20ebe0aeefd322326a134a279b93e")
+LECTURE = Repository("karpathy/ng-video-lecture", "52201428ed7b46804849dea0b3ccf0de9df1a5c3")
+MORVAN = Repository("MorvanZhou/PyTorch-Tutorial", "dbe154a9e56635e51c6b0c2ccea8ae36cfb585a7")
 
 WHOLE = (
     "is stopped before it calls `torch.save(model)`: dl4all saves `model.state_dict()`, and refuses a whole "
     "module, for which a file would have to run code"
 )
+ARRAYS = (("torch.from_numpy(", "torch.tensor("),)
+PICTURES = (("imgs.type(Tensor)", "imgs.to('auto')"), ("imgs.type(FloatTensor)", "imgs.to('auto')"))
+"""Data as tensors on the default device: `from_numpy` and loaders make them on the CPU, as PyTorch's do."""
 
 
 class Case(NamedTuple):
@@ -40,8 +45,26 @@ class Case(NamedTuple):
     """The working directory, in the repository; None: the script's."""
     pictures: int = 512
     """How many pictures the data sets of torchvision's names have."""
+    device_steps: int = 10
+    """As `steps`, on a device that is not the CPU, where the first losses are compared."""
+    names_device: bool = True
+    """Whether the script or an argument names the device to compute on; otherwise DL4ALL_DEVICE does."""
+    edits: tuple[tuple[str, str], ...] = ()
+    """Texts of the script and what stands in their places on a device that is not the CPU."""
     note: str = ""
     """What else the page says."""
+
+    def steps_on(self, device: str) -> int:
+        """After how many calls of ``backward`` it is stopped."""
+        return self.steps if device == "cpu" else min(self.steps, self.device_steps)
+
+    def edits_on(self, device: str) -> tuple[tuple[str, str], ...]:
+        """What is replaced in the script, beside imports and the name of the device."""
+        return () if device == "cpu" else self.edits
+
+    def arguments_on(self, device: str) -> tuple[str, ...]:
+        """What the script is called with, where it is told a device too."""
+        return tuple(argument.replace("=cpu", f"={device}") for argument in self.arguments)
 
 
 def _example(name: str, script: str, *arguments: str, **options: object) -> Case:
@@ -78,9 +101,11 @@ CASES = (
         "--workers=0",
         pictures=64,
     ),
-    _example("regression", "regression/main.py", steps=400),
-    _example("reinforce", "reinforcement_learning/reinforce.py", steps=40),
-    _example("actor_critic", "reinforcement_learning/actor_critic.py", steps=40),
+    _example("regression", "regression/main.py", steps=400, names_device=False),
+    _example("reinforce", "reinforcement_learning/reinforce.py", steps=40, names_device=False, edits=ARRAYS),
+    _example(
+        "actor_critic", "reinforcement_learning/actor_critic.py", steps=40, names_device=False, edits=ARRAYS
+    ),
     _example(
         "super_resolution",
         "super_resolution/main.py",
@@ -128,6 +153,7 @@ CASES = (
         "--epochs=8",
         "--hidden-dim=16",
         "--num-heads=4",
+        device_steps=3,
         files=data_files.citations,
     ),
     Case(
@@ -194,10 +220,12 @@ CASES = (
         UNET,
         "train.py",
         ("--epochs=1", "--batch-size=2", "--scale=0.5", "--validation=20", "--learning-rate=1e-5"),
+        steps=4,
+        device_steps=2,
         files=data_files.masked_photographs,
     ),
-    _tutorial("linear_regression", "01-basics/linear_regression/main.py"),
-    _tutorial("logistic_regression", "01-basics/logistic_regression/main.py"),
+    _tutorial("linear_regression", "01-basics/linear_regression/main.py", names_device=False, edits=ARRAYS),
+    _tutorial("logistic_regression", "01-basics/logistic_regression/main.py", names_device=False),
     _tutorial("feedforward_neural_network", "01-basics/feedforward_neural_network/main.py"),
     _tutorial("convolutional_neural_network", "02-intermediate/convolutional_neural_network/main.py"),
     _tutorial("recurrent_neural_network", "02-intermediate/recurrent_neural_network/main.py", steps=20),
@@ -207,7 +235,11 @@ CASES = (
         steps=20,
     ),
     _tutorial(
-        "deep_residual_network", "02-intermediate/deep_residual_network/main.py", steps=12, pictures=256
+        "deep_residual_network",
+        "02-intermediate/deep_residual_network/main.py",
+        steps=10,
+        pictures=160,
+        device_steps=4,
     ),
     _tutorial(
         "language_model", "02-intermediate/language_model/main.py", steps=15, files=data_files.word_corpus
@@ -219,14 +251,61 @@ CASES = (
         pictures=500,
     ),
     _tutorial("variational_autoencoder", "03-advanced/variational_autoencoder/main.py", steps=60),
-    Case("pytorch-cifar: SimpleDLA", CIFAR, "main.py", ("--lr=0.01",), steps=2, pictures=384),
+    Case("pytorch-cifar: SimpleDLA", CIFAR, "main.py", ("--lr=0.01",), steps=2, device_steps=2, pictures=80),
     Case("two_layer_net_tensor", SMALL, "tensor/two_layer_net_tensor.py"),
     Case("two_layer_net_autograd", SMALL, "autograd/two_layer_net_autograd.py", steps=500),
-    Case("two_layer_net_custom_function", SMALL, "autograd/two_layer_net_custom_function.py", steps=500),
+    Case(
+        "two_layer_net_custom_function",
+        SMALL,
+        "autograd/two_layer_net_custom_function.py",
+        steps=500,
+        device_steps=20,
+    ),
     Case("two_layer_net_nn", SMALL, "nn/two_layer_net_nn.py", steps=500),
-    Case("two_layer_net_optim", SMALL, "nn/two_layer_net_optim.py", steps=500),
-    Case("two_layer_net_module", SMALL, "nn/two_layer_net_module.py", steps=500),
-    Case("dynamic_net", SMALL, "nn/dynamic_net.py", steps=100),
+    Case(
+        "two_layer_net_optim",
+        SMALL,
+        "nn/two_layer_net_optim.py",
+        steps=500,
+        device_steps=20,
+        names_device=False,
+    ),
+    Case(
+        "two_layer_net_module",
+        SMALL,
+        "nn/two_layer_net_module.py",
+        steps=500,
+        device_steps=20,
+        names_device=False,
+    ),
+    Case("dynamic_net", SMALL, "nn/dynamic_net.py", steps=100, names_device=False),
+    Case("ng-video-lecture: bigram", LECTURE, "bigram.py", steps=100, files=data_files.text_file),
+    *(
+        Case(
+            f"PyTorch-GAN: {kind}",
+            GANS,
+            f"implementations/{kind}/{kind}.py",
+            ("--n_epochs=2", "--batch_size=32", *arguments),
+            steps=steps,
+            pictures=256,
+            names_device=False,
+            edits=PICTURES,
+        )
+        for kind, steps, arguments in (
+            ("wgan_gp", 40, ()),
+            ("aae", 40, ("--img_size=28",)),
+            ("infogan", 24, ()),
+        )
+    ),
+    Case(
+        "RNN_regressor",
+        MORVAN,
+        "tutorial-contents/403_RNN_regressor.py",
+        steps=60,
+        names_device=False,
+        edits=ARRAYS,
+    ),
+    Case("GAN of curves", MORVAN, "tutorial-contents/406_GAN.py", steps=60, names_device=False, edits=ARRAYS),
 )
 
 OMITTED = (
@@ -249,6 +328,10 @@ OMITTED = (
     ),
     ("pytorch/examples language_translation, snli", "need torchtext, which is no longer developed"),
     ("pytorch/examples mnist_hogwild, imagenet, distributed, rpc", "share a model between processes"),
+    (
+        "karpathy/ng-video-lecture gpt",
+        "evaluates a network of 10 million parameters 400 times before its first step",
+    ),
     (
         "pytorch/examples fx, cpp, fast_neural_style",
         "are about PyTorch's graphs, about C++, and need weights",

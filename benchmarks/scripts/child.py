@@ -3,8 +3,8 @@
     python benchmarks/scripts/child.py FRAMEWORK NUMBERS STEPS REPORT SCRIPT [ARGUMENT ...]
 
 FRAMEWORK is ``torch`` or ``dl4all``. NUMBERS, for PyTorch, is ``own``, ``dl4all`` (its random functions give
-the numbers of dl4all's generator) or ``nudged`` (the same, each float moved to one of its neighbours). The
-script ends by itself or after STEPS calls of ``backward``. REPORT is a JSON file: each step's loss and
+the numbers of dl4all's generator) or a seed (the same, each float moved to one of its neighbours). The script
+ends by itself or after STEPS calls of ``backward``. REPORT is a JSON file: each step's loss and
 processor time, and the numbers that the script took out of tensors by ``item``.
 """
 
@@ -74,7 +74,7 @@ def main(framework: str, numbers: str, steps: str, report: str, script: str, *ar
         if numbers != "own":
             from benchmarks.scripts.torch_numbers import draw_from_dl4all
 
-            draw_from_dl4all(nudged=numbers == "nudged")
+            draw_from_dl4all(None if numbers == "dl4all" else int(numbers))
     module.manual_seed(5)
     record = Record(int(steps))
     record.watch(module.Tensor)

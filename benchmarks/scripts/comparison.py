@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,6 +17,9 @@ ROUNDING = 1e-4
 GROWTH = 10.0
 """Larger ones are equal too up to so many times the difference of PyTorch from itself, with weights that
 are one unit in the last place off: such a network makes that much of a rounding."""
+MOST_NUDGES = 20
+"""How often PyTorch is run so at most. One run need not show it: that a number close to 0 gets the other sign
+before a ReLU, or a maximum of two close ones its other place, happens to one in ten or twenty."""
 SMALLEST = 0.01
 """Smaller losses' differences are relative to this share of the largest loss: some pass through zero."""
 LEAST_STEPS = 5
@@ -29,10 +33,10 @@ class Comparison(NamedTuple):
     torch_steps: int
     first: float
     largest: float
-    rounding: float
-    """The largest difference of PyTorch from itself, one unit in the last place away."""
+    rounding: float | None
+    """The largest difference of PyTorch from itself, one unit in the last place away; None: not asked."""
     time_ratio: float | None
-    """dl4all's median time of a step over PyTorch's."""
+    """dl4all's median time of a step over PyTorch's; None for few steps, or another device than the CPU."""
 
     @property
     def equal(self) -> bool:
@@ -40,27 +44,35 @@ class Comparison(NamedTuple):
         return (
             self.steps == self.torch_steps > 0
             and self.first <= FIRST
-            and self.largest <= max(ROUNDING, GROWTH * self.rounding)
+            and self.largest <= max(ROUNDING, GROWTH * (self.rounding or 0.0))
         )
 
+    @property
+    def may_be_rounding(self) -> bool:
+        """Whether they would be equal if rounding made more of them."""
+        return self.steps == self.torch_steps > 0 and self.first <= FIRST
 
-def compare(ours: Run, torch: Run, nudged: Run, timed: Run) -> Comparison:
+
+def compare(ours: Run, torch: Run, nudged: Sequence[Run], timed: Run | None, steps: int) -> Comparison:
     """Compare a run with dl4all with PyTorch's.
 
     Args:
         ours: with dl4all.
         torch: with PyTorch and dl4all's random numbers.
-        nudged: the same, one unit in the last place away.
-        timed: with PyTorch as it is, for its times.
+        nudged: the same, one unit in the last place away, however many there are.
+        timed: with PyTorch as it is, for its times; None compares none.
+        steps: after how many dl4all's was stopped; further ones of PyTorch's do not count.
     """
-    found, expected, moved = losses(ours), losses(torch), losses(nudged)
+    found = losses(ours)
+    expected = torch.losses[:steps] or torch.items
     apart = differences(found, expected)
+    moved = [difference for run in nudged for difference in differences(losses(run), expected)]
     ratio = None
-    if min(len(ours.seconds), len(timed.seconds)) > LEAST_STEPS:
+    if timed is not None and min(len(ours.seconds), len(timed.seconds)) > LEAST_STEPS:
         ratio = step_time(ours.seconds) / step_time(timed.seconds)
     return Comparison(
         len(found), len(expected), apart[0] if apart else math.inf, max(apart, default=math.inf),
-        max(differences(moved, expected), default=math.inf), ratio,
+        max(moved, default=None), ratio,
     )  # fmt: skip
 
 

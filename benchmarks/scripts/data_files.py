@@ -95,7 +95,7 @@ def citations(folder: Path) -> None:
 def photographs(folder: Path) -> None:
     """The folders of the Berkeley segmentation data set with a few blurred pictures."""
     rng = np.random.default_rng(6)
-    for part, count in (("train", 12), ("test", 4)):
+    for part, count in (("train", 16), ("test", 4)):
         target = folder / "dataset" / "BSDS300" / "images" / part
         target.mkdir(parents=True, exist_ok=True)
         for number in range(count):

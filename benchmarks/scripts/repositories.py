@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 IMPORT = re.compile(r"^(?P<indent>\s*)(?P<statement>(?:import|from)\s+torch\b.*)$")
+CPU = re.compile(r"""(?P<quote>["'])cpu(?P=quote)""")
 PLAIN = re.compile(r"^import\s+torch(?P<modules>(?:\.\w+)*)(?:\s+as\s+(?P<name>\w+))?\s*(?P<comment>#.*)?$")
 
 
@@ -56,12 +57,12 @@ def python_files(repository: Repository, target: Path, mirror: Path | None = Non
     unfinished.rename(target)
 
 
-def replace_imports(folder: Path) -> None:
-    """Import ``dl4all`` instead of ``torch`` in every Python file below a folder."""
+def replace_imports(folder: Path, device: str = "cpu") -> None:
+    """Import ``dl4all`` instead of ``torch`` in every Python file below a folder, for a device."""
     for path in folder.rglob("*.py"):
         # Carriage returns stay as they are, so that no other line changes.
         text = path.read_bytes().decode("utf-8", errors="surrogateescape")
-        path.write_bytes(with_dl4all(text).encode("utf-8", errors="surrogateescape"))
+        path.write_bytes(on_device(with_dl4all(text), device).encode("utf-8", errors="surrogateescape"))
 
 
 def with_dl4all(source: str) -> str:
@@ -73,6 +74,15 @@ def with_dl4all(source: str) -> str:
     import dl4all as torch
     """
     return "".join(_line_with_dl4all(line) for line in source.splitlines(keepends=True))
+
+
+def on_device(source: str, device: str) -> str:
+    """A script's text with the name of another device wherever a text is ``cpu``.
+
+    >>> print(on_device("device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')", "vulkan:0"))
+    device = torch.device('cuda' if torch.cuda.is_available() else 'vulkan:0')
+    """
+    return CPU.sub(rf"\g<quote>{device}\g<quote>", source)
 
 
 def _line_with_dl4all(line: str) -> str:
@@ -95,11 +105,14 @@ def _line_with_dl4all(line: str) -> str:
     return f"{indent}{submodule}import dl4all as torch{ending}"
 
 
-def other_changes(original: Path, changed: Path) -> int:
-    """How many lines of the Python files in two folders differ, imports of ``torch`` not counted."""
+def other_changes(original: Path, changed: Path, device: str = "cpu") -> int:
+    """How many lines of the Python files in two folders differ.
+
+    Imports of ``torch`` are not counted, nor are devices' names.
+    """
     count = 0
     for path in sorted(original.rglob("*.py")):
-        before = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        before = on_device(path.read_text(encoding="utf-8", errors="replace"), device).splitlines()
         after = (
             (changed / path.relative_to(original)).read_text(encoding="utf-8", errors="replace").splitlines()
         )

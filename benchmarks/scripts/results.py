@@ -12,43 +12,52 @@ from benchmarks.scripts.comparison import Comparison
 from benchmarks.scripts.page import Row
 
 
-def with_new_rows(path: Path, rows: Sequence[Row], device: str, torch: str) -> list[Row]:
-    """Put rows into the file, in place of those of the same scripts.
+def with_new_rows(path: Path, rows: Sequence[Row], torch: str) -> list[Row]:
+    """Put rows into the file, in place of those of the same scripts on the same devices.
 
     Args:
-        path: the file; rows in it of another device or version of PyTorch are dropped.
+        path: the file; rows in it of another version of PyTorch are dropped.
         rows: what was measured now.
-        device: dl4all's.
         torch: PyTorch's version.
 
     Returns:
-        All rows in the file, in the order of the cases.
+        All rows in the file, device by device, in the order of the cases.
     """
-    by_name = {row.case.name: row for row in (*_rows(path, device, torch), *rows)}
-    result = [by_name[case.name] for case in CASES if case.name in by_name]
-    scripts = {row.case.name: _as_json(row) for row in result}
-    text = json.dumps({"device": device, "torch": torch, "scripts": scripts}, indent=1)
+    by_name = {(row.device, row.case.name): row for row in (*_rows(path, torch), *rows)}
+    devices = sorted({row.device for row in by_name.values()})
+    result = [by_name[d, case.name] for d in devices for case in CASES if (d, case.name) in by_name]
+    scripts = {
+        device: {row.case.name: _as_json(row) for row in result if row.device == device} for device in devices
+    }
+    text = json.dumps({"torch": torch, "devices": scripts}, indent=1)
     path.write_text(f"{text}\n", encoding="utf-8")
     return result
 
 
-def _rows(path: Path, device: str, torch: str) -> list[Row]:
+def _rows(path: Path, torch: str) -> list[Row]:
     """The rows in a file, but for scripts that are no longer run."""
     if not path.exists():
         return []
     found = json.loads(path.read_text("utf-8"))
-    if (found["device"], found["torch"]) != (device, torch):
+    if found["torch"] != torch:
         return []
     cases = {case.name: case for case in CASES}
-    return [_row(cases[name], **row) for name, row in found["scripts"].items() if name in cases]
+    return [
+        _row(cases[name], device, **row)
+        for device, scripts in found["devices"].items()
+        for name, row in scripts.items()
+        if name in cases
+    ]
 
 
-def _row(case: Case, comparison: dict[str, Any] | None, lines: int, stopped: bool, failure: str) -> Row:
-    return Row(case, Comparison(**comparison) if comparison else None, lines, stopped, failure)
+def _row(
+    case: Case, device: str, comparison: dict[str, Any] | None, lines: int, stopped: bool, failure: str
+) -> Row:
+    return Row(case, device, Comparison(**comparison) if comparison else None, lines, stopped, failure)
 
 
 def _as_json(row: Row) -> dict[str, Any]:
-    """All but the case, which the name says."""
+    """All but the case and the device, which their names say."""
     comparison = None if row.comparison is None else row.comparison._asdict()
     return {
         "comparison": comparison, "lines": row.lines, "stopped": row.stopped, "failure": row.failure,

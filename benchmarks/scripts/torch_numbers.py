@@ -28,14 +28,14 @@ KEYS: WeakKeyDictionary[torch.utils.data.RandomSampler, Key] = WeakKeyDictionary
 """What the next order of such a loader's sampler follows from."""
 
 
-def draw_from_dl4all(nudged: bool = False) -> None:
+def draw_from_dl4all(nudge: int | None = None) -> None:
     """Replace PyTorch's random functions, for this process.
 
     Args:
-        nudged: whether random floats are moved by one unit in the last place, up or down at random. Beside a
-            run without, this shows what rounding alone makes of the losses.
+        nudge: a seed by which random floats are moved by one unit in the last place, up or down. Beside a run
+            without, this shows what rounding alone makes of the losses.
     """
-    fills = _Fills(nudged)
+    fills = _Fills(nudge)
     for name in ("uniform_", "normal_", "bernoulli_", "exponential_"):
         if hasattr(dl.Tensor, name):
             setattr(torch.Tensor, name, fills.method(name))
@@ -69,9 +69,9 @@ def draw_from_dl4all(nudged: bool = False) -> None:
 class _Fills:
     """Fills of PyTorch's tensors with dl4all's numbers."""
 
-    def __init__(self, nudged: bool) -> None:
-        self.nudged = nudged
-        self.rng = np.random.default_rng(9)
+    def __init__(self, nudge: int | None) -> None:
+        self.nudged = nudge is not None
+        self.rng = np.random.default_rng(nudge)
 
     def method(self, name: str) -> Callable[..., torch.Tensor]:
         """A method of ``torch.Tensor`` that does what the method of ``dl4all.Tensor`` does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ from dl4all.autograd.engine import backpropagate
 from dl4all.errors import ArgumentError, GradientError
 from dl4all.ops.core import tape
 from dl4all.ops.core.op import empty
-from dl4all.ops.core.tensor_base import TensorBase, from_host
+from dl4all.ops.core.tensor_base import TensorBase, from_host, host_array
 from dl4all.ops.memory.copy import fill_with
 from dl4all.ops.memory.views import expand
+from dl4all.scheduler import capture
 
 
 def backward(
@@ -115,6 +116,19 @@ def grad(
     return tuple(gradients)
 
 
+def reset_gradients(leaves: Iterable[Any], set_to_none: bool) -> None:
+    """Delete the gradients of tensors, or fill them with zeros."""
+    for leaf in leaves:
+        if leaf.grad is None:
+            continue
+        if set_to_none:
+            leaf.grad = None
+            continue
+        leaf.grad = leaf.grad.detach()
+        fill_with(leaf.grad, 0)
+        leaf.grad.storage.version += 1
+
+
 def _as_list(tensors: Any) -> list[TensorBase]:
     return [tensors] if isinstance(tensors, TensorBase) else list(tensors)
 
@@ -141,13 +155,16 @@ def _seed(name: str, root: TensorBase, weight: TensorBase | None) -> TensorBase:
                 f"[{name}] a tensor of shape {root.shape} needs a gradient for each element; "
                 "sum it, or pass them"
             )
-        if root.device.is_host:
+        one: TensorBase
+        if root.device.is_host and capture.active is not None:  # a graph keeps the number
             one = from_host(type(root).result_class, np.ones((), root.dtype), root.device, copy=False)
         else:  # nothing is uploaded
             one = empty(type(root).result_class, (), root.dtype, root.device, "backward")
-            fill_with(one, 1)
-        seed: TensorBase = expand(one, root.shape)
-        return seed
+            if root.device.is_host:
+                host_array(one)[...] = 1
+            else:
+                fill_with(one, 1)
+        return one if not root.shape else expand(one, root.shape)
     if (weight.shape, weight.dtype, weight.device) != (root.shape, root.dtype, root.device):
         raise GradientError(
             f"[{name}] expected a gradient of shape {root.shape}, {root.dtype} on {root.device}, "

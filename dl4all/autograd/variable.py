@@ -1,50 +1,46 @@
-"""``Variable``, which scripts from before PyTorch 0.4 wrap around each tensor."""
+"""The older name of tensors that take part in differentiation, which all tensors do by now."""
 
 from __future__ import annotations
 
 import warnings
 from typing import Any
 
-from dl4all.errors import DTypeError
-from dl4all.ops.core import tape
+from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.core.tensor_base import TensorBase
 
 
-class _Tensors(type):
-    """Calls give tensors, and every tensor is an instance."""
-
-    def __call__(cls, data: Any, requires_grad: bool = False, volatile: bool = False) -> Any:
-        if not isinstance(data, TensorBase):
-            raise DTypeError(
-                f"[Variable] expected a tensor, got {type(data).__name__}; make one with dl.tensor(...)"
-            )
-        if volatile:
-            warnings.warn(
-                "[Variable] volatile has no effect, as in PyTorch since 0.4: use dl.no_grad()", stacklevel=2
-            )
-        result: Any = tape.alias(data)
-        return result.requires_grad_() if requires_grad else result
+class _AnyTensor(type):
+    """The class of :class:`Variable`, of which every tensor is an instance."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, TensorBase)
 
 
-class Variable(metaclass=_Tensors):
-    """A tensor on the memory of another one, without its history; new code uses the tensor itself.
+class Variable(metaclass=_AnyTensor):
+    """A tensor on the memory of another one, without its history; scripts of before 2018 call it.
 
     Args:
-        data: the tensor.
-        requires_grad: whether gradients are computed for it.
-        volatile: PyTorch's word for ``no_grad`` before 0.4; warns.
+        data: a tensor.
+        requires_grad: whether gradients are computed for the result, which is a leaf.
+        volatile: has no effect; use ``dl.no_grad()``.
 
     Raises:
         DTypeError: `data` is no tensor.
+        ArgumentError: both `requires_grad` and `volatile` are given.
 
     Example:
         >>> import dl4all as dl
-        >>> from dl4all.autograd import Variable
-        >>> x = Variable(dl.tensor([2.0]), requires_grad=True)
-        >>> (x * x).backward()
-        >>> x.grad.tolist(), isinstance(x, Variable)
-        ([4.0], True)
+        >>> x = dl.autograd.Variable(dl.ones(2), requires_grad=True)
+        >>> type(x).__name__, x.requires_grad, isinstance(dl.ones(2), dl.autograd.Variable)
+        ('Tensor', True, True)
     """
+
+    def __new__(cls, data: Any = None, requires_grad: bool = False, volatile: bool = False) -> Any:
+        if not isinstance(data, TensorBase):
+            raise DTypeError(f"[Variable] expected a tensor, got {type(data).__name__}; use dl.tensor")
+        if volatile:
+            if requires_grad:
+                raise ArgumentError("[Variable] volatile and requires_grad exclude each other")
+            warnings.warn("[Variable] volatile has no effect; use dl.no_grad()", UserWarning, stacklevel=2)
+        result: Any = data
+        return result.detach().requires_grad_(requires_grad)

@@ -145,13 +145,6 @@ class TextBytes(Dataset):
         >>> x, y = text[0]
         >>> len(text), bytes(x.tolist()), bytes(y.tolist())
         (4, b'to b', b'o be')
-
-    Example:
-        >>> import dl4all as dl
-        >>> text = dl.data.TextBytes("to be or not to be", length=4)
-        >>> x, y = text[0]
-        >>> len(text), bytes(x.tolist()), bytes(y.tolist())
-        (4, b'to b', b'o be')
     """
 
     def __init__(self, text: str | bytes, length: int) -> None:

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.data.dataset import Dataset
-from dl4all.data.transforms.imagenet import _pillow as pillow
-from dl4all.data.transforms.imagenet import load_image
+from dl4all.data.transforms.imagenet import load_image, pillow
 from dl4all.errors import ArgumentError, FileFormatError
 
 Transform = Callable[[Any], Any]
@@ -73,13 +72,14 @@ class ImageFolder(Dataset):
         ]
         self.imgs = self.samples
         self.targets = [label for _, label in self.samples]
-        empty = [name for name, index in self.class_to_idx.items() if index not in set(self.targets)]
-        if not self.samples or (empty and not allow_empty):
-            which = f"{root} has no subfolder" if not self.samples else f"{', '.join(empty)} are subfolders"
-            with_or = "with" if not self.samples else "without"
+        suffixes, present = ", ".join(self.SUFFIXES), set(self.targets)
+        if not self.samples:
+            raise ArgumentError(f"[ImageFolder] {root} has no subfolder with pictures ({suffixes})")
+        empty = [name for name, index in self.class_to_idx.items() if index not in present]
+        if empty and not allow_empty:
             raise ArgumentError(
-                f"[ImageFolder] {which} {with_or} pictures ({', '.join(self.SUFFIXES)})"
-                + ("" if not self.samples else "; remove them, or pass allow_empty=True")
+                f"[ImageFolder] {', '.join(empty)} are subfolders without pictures ({suffixes}); remove "
+                "them, or pass allow_empty=True"
             )
 
     def _has_suffix(self, file: str) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.data.sampler import Key
-from dl4all.ops.random.generator import Generator, default_generator, drawing_from
+from dl4all.data.sampler import Key, drawn_key, random_numbers
+from dl4all.ops.random.generator import Generator, drawing_from
 
 
 @dataclass(frozen=True)
@@ -74,4 +74,4 @@ def batch_random(key: Key, number: int) -> contextlib.AbstractContextManager[Non
 
 def numpy_generator() -> np.random.Generator:
     """NumPy's generator for the next random decision, drawn from this thread's default generator."""
-    return np.random.Generator(np.random.Philox(key=np.array(default_generator().draw(1), np.uint64)))
+    return random_numbers(drawn_key(None))

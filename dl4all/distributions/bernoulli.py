@@ -30,11 +30,13 @@ class Trial(Distribution):
 
     arg_constraints: ClassVar[dict[str, Any]] = PROBS_OR_LOGITS
 
-    def _give(self, probs: Parameter | None, logits: Parameter | None) -> Tensor:
-        """Keep whichever is given."""
-        (given,) = broadcast_all(given_one(self, probs, logits))
+    def _give(
+        self, probs: Parameter | None, logits: Parameter | None, *others: Parameter
+    ) -> tuple[Tensor, ...]:
+        """Keep whichever is given; returns it and the other parameters, all of one shape."""
+        given, *rest = broadcast_all(given_one(self, probs, logits), *others)
         vars(self)["logits" if probs is None else "probs"] = given
-        return given
+        return given, *rest
 
     @lazy_property
     def logits(self) -> Tensor:
@@ -85,7 +87,8 @@ class Bernoulli(Trial):
         logits: Parameter | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        super().__init__(self._give(probs, logits).shape, validate_args=validate_args)
+        (given,) = self._give(probs, logits)
+        super().__init__(given.shape, validate_args=validate_args)
 
     @property
     def mean(self) -> Tensor:
@@ -146,7 +149,7 @@ class Geometric(Trial):
         logits: Parameter | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        given = self._give(probs, logits)
+        (given,) = self._give(probs, logits)
         super().__init__(given.shape, validate_args=validate_args)
         if self._validate_args and probs is not None and not bool((given > 0).all()):
             raise ArgumentError("[Geometric] expected probs above 0")

@@ -22,6 +22,13 @@ from dl4all.tensor.random import multinomial
 from dl4all.tensor.ranges import arange, eye
 from dl4all.tensor.tensor import Tensor
 
+WEIGHTS = Constraint(
+    "Weights()",
+    lambda value: (value >= 0).all(-1) & (value.sum(-1) > 0),
+    event_dim=1,
+    takes_arrays=True,
+)
+
 
 class Categorical(Distribution):
     """The distribution of an index from 0 on with given probabilities.
@@ -259,7 +266,7 @@ def check_weights(distribution: Distribution, probs: Tensor, validate_args: bool
         ArgumentError
     """
     validates = distribution._validate_args if validate_args is None else validate_args
-    if validates and not bool((probs >= 0).all() & (probs.sum(-1) > 0).all()):
+    if validates and not WEIGHTS.allows(probs):
         raise ArgumentError(
             f"[{type(distribution).__name__}] expected probs that are not negative, with positive sums, "
             f"got {probs.tolist()!s:.200}"

@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dl4all.tensor.creation import ones_like
+import numpy as np
+
+from dl4all.autograd import no_grad
+from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.tensor.tensor import Tensor
 
 SIMPLEX_TOLERANCE = 1e-6
@@ -22,6 +26,7 @@ class Constraint:
         check: says of each value whether it is allowed.
         event_dim: how many of the last axes make up one value.
         is_discrete: whether the values are apart from each other.
+        takes_arrays: whether `check` takes NumPy's arrays, too.
 
     Example:
         >>> import dl4all as dl
@@ -36,13 +41,26 @@ class Constraint:
         *,
         event_dim: int = 0,
         is_discrete: bool = False,
+        takes_arrays: bool = False,
     ) -> None:
         self.name, self.event_dim, self.is_discrete = name, event_dim, is_discrete
+        self.takes_arrays = takes_arrays
         self._check = check
 
     def check(self, value: Tensor) -> Tensor:
         """Whether each value is allowed."""
         return self._check(value)
+
+    def allows(self, value: Tensor) -> bool:
+        """Whether all values are allowed; waits for the device.
+
+        On the CPU the answer is NumPy's, for which a few numbers take a tenth of the time of ops.
+        """
+        if self.takes_arrays and value.device.is_host and not isinstance(value, BatchedTensorBase):
+            with np.errstate(all="ignore"):
+                return bool(self._check(value.on_host()).all())  # type: ignore[arg-type]
+        with no_grad():
+            return bool(self.check(value).all())
 
     def __repr__(self) -> str:
         return self.name
@@ -70,7 +88,7 @@ def greater_than(lower_bound: Any) -> Constraint:
         >>> dl.distributions.constraints.greater_than(2.0).check(dl.tensor([2.0, 3.0])).tolist()
         [False, True]
     """
-    return Constraint(f"GreaterThan(lower_bound={lower_bound})", lambda value: value > lower_bound)
+    return _bounded(f"GreaterThan(lower_bound={lower_bound})", lambda value: value > lower_bound, lower_bound)
 
 
 def greater_than_eq(lower_bound: Any) -> Constraint:
@@ -81,7 +99,9 @@ def greater_than_eq(lower_bound: Any) -> Constraint:
         >>> dl.distributions.constraints.greater_than_eq(2.0).check(dl.tensor([2.0, 3.0])).tolist()
         [True, True]
     """
-    return Constraint(f"GreaterThanEq(lower_bound={lower_bound})", lambda value: value >= lower_bound)
+    return _bounded(
+        f"GreaterThanEq(lower_bound={lower_bound})", lambda value: value >= lower_bound, lower_bound
+    )
 
 
 def less_than(upper_bound: Any) -> Constraint:
@@ -92,7 +112,7 @@ def less_than(upper_bound: Any) -> Constraint:
         >>> dl.distributions.constraints.less_than(3.0).check(dl.tensor([2.0, 3.0])).tolist()
         [True, False]
     """
-    return Constraint(f"LessThan(upper_bound={upper_bound})", lambda value: value < upper_bound)
+    return _bounded(f"LessThan(upper_bound={upper_bound})", lambda value: value < upper_bound, upper_bound)
 
 
 def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
@@ -104,7 +124,9 @@ def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
         [True, True]
     """
     name = f"Interval(lower_bound={lower_bound}, upper_bound={upper_bound})"
-    return Constraint(name, lambda value: (value >= lower_bound) & (value <= upper_bound))
+    return _bounded(
+        name, lambda value: (value >= lower_bound) & (value <= upper_bound), lower_bound, upper_bound
+    )
 
 
 def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
@@ -116,7 +138,9 @@ def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
         [True, False]
     """
     name = f"HalfOpenInterval(lower_bound={lower_bound}, upper_bound={upper_bound})"
-    return Constraint(name, lambda value: (value >= lower_bound) & (value < upper_bound))
+    return _bounded(
+        name, lambda value: (value >= lower_bound) & (value < upper_bound), lower_bound, upper_bound
+    )
 
 
 def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
@@ -133,7 +157,7 @@ def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
         return allowed
 
     name = f"IntegerInterval(lower_bound={lower_bound}, upper_bound={upper_bound})"
-    return Constraint(name, check, is_discrete=True)
+    return _bounded(name, check, lower_bound, upper_bound, is_discrete=True)
 
 
 def multinomial(upper_bound: int) -> Constraint:
@@ -146,9 +170,11 @@ def multinomial(upper_bound: int) -> Constraint:
     """
 
     def check(value: Tensor) -> Tensor:
-        return ((value >= 0) & _is_whole(value)).all(-1) & (value.sum(-1) == upper_bound)
+        allowed: Tensor = ((value >= 0) & _is_whole(value)).all(-1) & (value.sum(-1) == upper_bound)
+        return allowed
 
-    return Constraint(f"Multinomial(upper_bound={upper_bound})", check, event_dim=1, is_discrete=True)
+    name = f"Multinomial(upper_bound={upper_bound})"
+    return _bounded(name, check, upper_bound, event_dim=1, is_discrete=True)
 
 
 def independent(base: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
@@ -170,8 +196,9 @@ def independent(base: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
 
     event_dim = base.event_dim + reinterpreted_batch_ndims
     return Constraint(
-        f"IndependentConstraint({base})", check, event_dim=event_dim, is_discrete=base.is_discrete
-    )
+        f"IndependentConstraint({base})", check, event_dim=event_dim, is_discrete=base.is_discrete,
+        takes_arrays=base.takes_arrays,
+    )  # fmt: skip
 
 
 def is_dependent(constraint: Any) -> bool:
@@ -186,8 +213,19 @@ def is_dependent(constraint: Any) -> bool:
     return isinstance(constraint, Dependent)
 
 
-def _is_whole(value: Tensor) -> Tensor:
-    return value == value.floor() if value.dtype.kind == "f" else ones_like(value).to("bool")
+def _bounded(
+    name: str, check: Callable[[Tensor], Tensor], *bounds: Any, event_dim: int = 0, is_discrete: bool = False
+) -> Constraint:
+    """The constraint; its check takes arrays unless a bound is a tensor."""
+    takes_arrays = not any(isinstance(bound, TensorBase) for bound in bounds)
+    return Constraint(name, check, event_dim=event_dim, is_discrete=is_discrete, takes_arrays=takes_arrays)
+
+
+# Of tensors and of arrays
+
+
+def _is_whole(value: Any) -> Any:
+    return value % 1 == 0  # not so for infinity
 
 
 def _is_one_hot(value: Tensor) -> Tensor:
@@ -195,7 +233,10 @@ def _is_one_hot(value: Tensor) -> Tensor:
 
 
 def _is_simplex(value: Tensor) -> Tensor:
-    return (value >= 0).all(-1) & ((value.sum(-1) - 1).abs() < SIMPLEX_TOLERANCE)
+    return (value >= 0).all(-1) & (abs(value.sum(-1) - 1) < SIMPLEX_TOLERANCE)
+
+
+# Of tensors alone
 
 
 def _is_lower_cholesky(value: Tensor) -> Tensor:
@@ -208,18 +249,18 @@ def _is_symmetric(value: Tensor) -> Tensor:
 
 
 dependent = Dependent("Dependent()", lambda value: value)
-real = Constraint("Real()", lambda value: value == value)
+real = _bounded("Real()", lambda value: value == value)
 real_vector = independent(real, 1)
-boolean = Constraint("Boolean()", lambda value: (value == 0) | (value == 1), is_discrete=True)
-one_hot = Constraint("OneHot()", _is_one_hot, event_dim=1, is_discrete=True)
-nonnegative_integer = Constraint(
+boolean = _bounded("Boolean()", lambda value: (value == 0) | (value == 1), is_discrete=True)
+one_hot = _bounded("OneHot()", _is_one_hot, event_dim=1, is_discrete=True)
+nonnegative_integer = _bounded(
     "NonnegativeInteger()", lambda value: _is_whole(value) & (value >= 0), is_discrete=True
 )
-positive_integer = Constraint(
+positive_integer = _bounded(
     "PositiveInteger()", lambda value: _is_whole(value) & (value >= 1), is_discrete=True
 )
 positive, nonnegative, unit_interval = greater_than(0.0), greater_than_eq(0.0), interval(0.0, 1.0)
-simplex = Constraint("Simplex()", _is_simplex, event_dim=1)
+simplex = _bounded("Simplex()", _is_simplex, event_dim=1)
 lower_cholesky = Constraint("LowerCholesky()", _is_lower_cholesky, event_dim=2)
 positive_definite = Constraint("PositiveDefinite()", _is_symmetric, event_dim=2)
 real_matrix = independent(real, 2)

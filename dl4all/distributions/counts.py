@@ -66,9 +66,7 @@ class Binomial(Trial):
         logits: Parameter | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        given = self._give(probs, logits)
-        self.total_count, given = broadcast_all(total_count, given)
-        vars(self)["probs" if logits is None else "logits"] = given
+        given, self.total_count = self._give(probs, logits, total_count)
         super().__init__(given.shape, validate_args=validate_args)
 
     @property
@@ -295,9 +293,7 @@ class NegativeBinomial(Trial):
         logits: Parameter | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        given = self._give(probs, logits)
-        self.total_count, given = broadcast_all(total_count, given)
-        vars(self)["probs" if logits is None else "logits"] = given
+        given, self.total_count = self._give(probs, logits, total_count)
         super().__init__(given.shape, validate_args=validate_args)
 
     @property

@@ -72,9 +72,7 @@ class Distribution:
         Raises:
             ArgumentError: a value is not within a constraint.
         """
-        with no_grad():
-            allowed = bool(constraint.check(value).all())
-        if not allowed:
+        if not constraint.allows(value):
             raise ArgumentError(
                 f"[{type(self).__name__}] expected {name} of shape {tuple(value.shape)} to satisfy the "
                 f"constraint {constraint}, but found invalid values: {value.tolist()!s:.200}"
@@ -235,7 +233,6 @@ def broadcast_all(*values: Any) -> list[Tensor]:
         for value in values
     ]
     shape = np.broadcast_shapes(*(one.shape for one in tensors))
-    # Those of that shape stay as they are: an op in between would let only one backward pass through.
     return [one if one.shape == shape else one.expand(*shape) for one in tensors]
 
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from dl4all import ops
 from dl4all.distributions import constraints
-from dl4all.distributions.distribution import NO_SHAPE, Distribution, standard_normal
+from dl4all.distributions.distribution import NO_SHAPE, Distribution, lazy_property, standard_normal
 from dl4all.distributions.normal import HALF_LOG_TAU
 from dl4all.errors import ArgumentError
 from dl4all.tensor.ranges import eye
@@ -16,7 +16,8 @@ from dl4all.tensor.tensor import Tensor
 class MultivariateNormal(Distribution):
     """The normal distribution of vectors of n elements.
 
-    Matrices are factored and systems solved row by row, with 2 n launches or so: meant for n up to about 100.
+    Matrices are factored and inverted by :func:`dl4all.linalg.cholesky` and
+    :func:`~dl4all.linalg.solve_triangular`, which LAPACK computes on the host.
 
     Args:
         loc: the mean, of shape (..., n).
@@ -75,33 +76,28 @@ class MultivariateNormal(Distribution):
         vars(self)[name] = matrix
         super().__init__(batch, (n,), validate_args=validate_args)
         if name == "covariance_matrix":
-            factor = cholesky(matrix)
+            self.scale_tril = ops.cholesky(matrix)
         elif name == "precision_matrix":
             # The factor of the inverse is the inverse of the reversed factor, transposed and reversed.
-            reversed_factor = cholesky(matrix.flip((-2, -1)))
-            transposed = reversed_factor.flip((-2, -1)).transpose(-2, -1)
-            factor = solve_lower(transposed, eye(n, dtype=loc.dtype, device=loc.device).expand(*batch, n, n))
-        else:
-            factor = matrix
-        if self._validate_args and not bool((factor.diagonal(dim1=-2, dim2=-1) > 0).all()):
-            raise ArgumentError(f"[MultivariateNormal] {name} is not positive definite")
-        vars(self)["scale_tril"] = factor
+            reversed_factor = ops.cholesky(matrix.flip((-2, -1)))
+            self.scale_tril = _inverse(reversed_factor.flip((-2, -1)).transpose(-2, -1))
 
     scale_tril: Tensor
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "covariance_matrix":
-            return self.scale_tril @ self.scale_tril.transpose(-2, -1)
-        if name == "precision_matrix":
-            n = self.event_shape[0]
-            unit = eye(n, dtype=self.loc.dtype, device=self.loc.device)
-            inverse = self._solved(unit.expand(*self.batch_shape, n, n))
-            return inverse.transpose(-2, -1) @ inverse
-        raise AttributeError(f"{type(self).__name__} has no attribute {name}")
+    @lazy_property
+    def covariance_matrix(self) -> Tensor:
+        """The covariances of the elements."""
+        return self.scale_tril @ self.scale_tril.transpose(-2, -1)
+
+    @lazy_property
+    def precision_matrix(self) -> Tensor:
+        """The inverse of the covariances."""
+        inverse = _inverse(self.scale_tril)
+        return inverse.transpose(-2, -1) @ inverse
 
     def _solved(self, right: Tensor) -> Tensor:
         """The product of the factor's inverse with a matrix."""
-        return solve_lower(self.scale_tril, right)
+        return _inverse(self.scale_tril) @ right
 
     @property
     def mean(self) -> Tensor:
@@ -132,40 +128,7 @@ class MultivariateNormal(Distribution):
         return self.scale_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def cholesky(matrix: Tensor) -> Tensor:
-    """The lower triangular factor of positive definite matrices, column by column.
-
-    Args:
-        matrix: of shape (..., n, n); of what is not symmetric the mean with its transpose is taken.
-
-    Returns:
-        Of the same shape; with nan where a matrix is not positive definite.
-    """
-    matrix = (matrix + matrix.transpose(-2, -1)) / 2
-    columns = list[Tensor]()
-    for k in range(matrix.shape[-1]):
-        column = matrix[..., k:, k]
-        for other, j in zip(columns, range(k), strict=True):
-            column = column - other[..., k - j :] * other[..., k - j].unsqueeze(-1)
-        columns.append(column / column[..., :1].sqrt())
-    padded = [
-        ops.cat([column.new_zeros((*column.shape[:-1], k)), column], -1) for k, column in enumerate(columns)
-    ]
-    return ops.stack(padded, -1)
-
-
-def solve_lower(factor: Tensor, right: Tensor) -> Tensor:
-    """The solution x of ``factor @ x = right`` for lower triangular matrices, row by row.
-
-    Args:
-        factor: of shape (..., n, n).
-        right: of shape (..., n, m), broadcast with the factor.
-    """
-    rows = list[Tensor]()
-    for k in range(factor.shape[-1]):
-        row = right[..., k : k + 1, :]
-        if rows:
-            row = row - factor[..., k : k + 1, :k] @ ops.cat(rows, -2)
-        rows.append(row / factor[..., k : k + 1, k : k + 1])
-    shape = ops.broadcast_tensors(*rows)
-    return ops.cat(list(shape), -2)
+def _inverse(factor: Tensor) -> Tensor:
+    """The inverses of lower triangular matrices."""
+    unit = eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    return ops.solve_triangular(factor, unit, upper=False)

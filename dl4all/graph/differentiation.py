@@ -260,7 +260,7 @@ class DifferentiableCall:
                 for make, needed, seeds in zip(self._makers, needs, self._reached_from, strict=True)
             ]
 
-        tape.add_node("compiled", inputs, [outputs[i] for i in self._roots], backward)
+        tape.add_node("compiled", inputs, [outputs[i] for i in self._roots], backward, single_use=True)
 
     def _seed(self, position: int, gradient: Any) -> Any:
         """The gradient of a result as the graph takes it: contiguous, zeros where there is none."""

@@ -17,7 +17,8 @@ from dl4all.errors import ArgumentError, BackendMissingError, UnknownDeviceError
 from dl4all.io import torch_object
 from dl4all.io.files import replaced
 from dl4all.io.torch_container import Contents, is_torch, open_container
-from dl4all.io.torch_writer import STORAGES, Pickled, write_torch
+from dl4all.io.torch_object import STORAGES
+from dl4all.io.torch_writer import Pickled, write_torch
 from dl4all.io.weight_file import MAX_TENSORS, Array, Limits, Malformed, brief, explained, limits_of, opened
 from dl4all.io.weights import load_weights, save_weights
 from dl4all.nn.module import Parameter

@@ -14,9 +14,22 @@ import numpy as np
 from dl4all.io.safe_pickle import REMEDY, Constructor, check_key, mapping, unpickle
 from dl4all.io.weight_file import LAYOUTS, USUAL_LIMITS, Array, Limits, Malformed, brief
 
-__all__ = ["Element", "Size", "Storage", "Tensor", "read_object"]
+__all__ = ["STORAGES", "Element", "Size", "Storage", "Tensor", "read_object"]
 
 MAX_RANK = 32  # of arrays in NumPy 1.26
+
+STORAGES = {
+    "float64": "DoubleStorage",
+    "float32": "FloatStorage",
+    "float16": "HalfStorage",
+    "int64": "LongStorage",
+    "int32": "IntStorage",
+    "int16": "ShortStorage",
+    "int8": "CharStorage",
+    "uint8": "ByteStorage",
+    "bool": "BoolStorage",
+}
+"""PyTorch's class of storage for each dtype that tensors have."""
 
 
 @dataclass(frozen=True)
@@ -226,16 +239,8 @@ _GLOBALS: dict[str, object] = {
     "torch._utils._rebuild_parameter": Constructor(_parameter),
     "torch.nn.parameter.Parameter": Constructor(_parameter),  # before torch 0.4
     "torch.storage.UntypedStorage": Element("uint8"),
-    "torch.DoubleStorage": Element("float64"),
-    "torch.FloatStorage": Element("float32"),
-    "torch.HalfStorage": Element("float16"),
+    **{f"torch.{storage}": Element(name) for name, storage in STORAGES.items()},
     "torch.BFloat16Storage": Element("bfloat16"),
-    "torch.LongStorage": Element("int64"),
-    "torch.IntStorage": Element("int32"),
-    "torch.ShortStorage": Element("int16"),
-    "torch.CharStorage": Element("int8"),
-    "torch.ByteStorage": Element("uint8"),
-    "torch.BoolStorage": Element("bool"),
     **{f"torch.{name}": Element(name) for name in LAYOUTS},
 }
 

@@ -19,28 +19,17 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.io.torch_container import DEVICES_FILE
+from dl4all.io.torch_object import STORAGES
 from dl4all.nn.module import Module, Parameter
 from dl4all.nn.state import State
 from dl4all.ops.core.tensor_base import Size
 from dl4all.tensor.tensor import Tensor
 
-__all__ = ["STORAGES", "Pickled", "write_torch"]
+__all__ = ["Pickled", "write_torch"]
 
 ALIGNMENT = 64  # of storages in the archive, as torch.save has it: they can then be mapped
 
 LARGE = 1 << 31  # bytes of an entry that need the longer header
-
-STORAGES = {
-    "float64": "DoubleStorage",
-    "float32": "FloatStorage",
-    "float16": "HalfStorage",
-    "int64": "LongStorage",
-    "int32": "IntStorage",
-    "int16": "ShortStorage",
-    "int8": "CharStorage",
-    "uint8": "ByteStorage",
-    "bool": "BoolStorage",
-}
 
 
 def write_torch(file: BinaryIO, pickled: Pickled) -> None:

@@ -328,7 +328,7 @@ class DataParallel(Module):
             return [*of_parameters, *of_inputs]
 
         made = [output for output, depends in zip(outputs, connected, strict=True) if depends]
-        tape.add_node("parallel", [*parameters, *inputs], made, backward)
+        tape.add_node("parallel", [*parameters, *inputs], made, backward, single_use=True)
 
     def _backward(
         self,

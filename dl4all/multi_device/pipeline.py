@@ -271,7 +271,7 @@ class Pipeline(Module):
             pieces = [piece.to(source) for piece in passage.input_gradients if piece is not None]
             return [cat(pieces) if pieces else None, *gradients]
 
-        tape.add_node("pipeline", (inputs, *parameters), (output,), backward)
+        tape.add_node("pipeline", (inputs, *parameters), (output,), backward, single_use=True)
 
     def _learned(self) -> list[Parameter]:
         found = {id(p): p for stage in self.stages for p in stage.parameters}

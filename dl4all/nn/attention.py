@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
 
-import numpy as np
-
-from dl4all import ops
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import functional, init
 from dl4all.nn.linear import Linear
@@ -15,8 +13,43 @@ from dl4all.nn.module import Module
 from dl4all.nn.parameter import Parameter
 from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.tensor.arguments import DeviceLike
-from dl4all.tensor.creation import empty, from_numpy, zeros
+from dl4all.tensor.creation import empty
 from dl4all.tensor.tensor import Tensor
+
+
+class SDPBackend(Enum):
+    """PyTorch's ways to compute attention, for :func:`sdpa_kernel`."""
+
+    ERROR = -1
+    MATH = 0
+    FLASH_ATTENTION = 1
+    EFFICIENT_ATTENTION = 2
+    CUDNN_ATTENTION = 3
+    OVERRIDEABLE = 4
+
+
+@contextmanager
+def sdpa_kernel(backends: Sequence[SDPBackend] | SDPBackend, set_priority: bool = False) -> Iterator[None]:
+    """A context for the ways in which PyTorch may compute attention; it has no effect.
+
+    Args:
+        backends: one of PyTorch's ways, or several.
+        set_priority: whether they are tried in the order given.
+
+    Raises:
+        ArgumentError: `backends` are none of :class:`SDPBackend`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> q = dl.rand(1, 2, 5, 4)
+        >>> with sdpa_kernel([SDPBackend.MATH]):
+        ...     tuple(dl.nn.functional.scaled_dot_product_attention(q, q, q).shape)
+        (1, 2, 5, 4)
+    """
+    chosen = [backends] if isinstance(backends, SDPBackend) else backends
+    if not all(isinstance(backend, SDPBackend) for backend in chosen):
+        raise ArgumentError(f"[sdpa_kernel] expected SDPBackend or a list of them, got {backends!r}")
+    yield
 
 
 class MultiheadAttention(Module):
@@ -120,34 +153,35 @@ class MultiheadAttention(Module):
             ArgumentError: `is_causal` without `attn_mask`.
         """
         self._check(query, key, value)
-        if is_causal and attn_mask is None:
-            raise ArgumentError("[MultiheadAttention] is_causal takes the mask too; pass attn_mask")
-        unbatched = query.ndim == 2
-        if unbatched:
-            query, key, value = (t.unsqueeze(1) for t in (query, key, value))
-            key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-        elif self.batch_first:
-            query, key, value = (t.swapaxes(0, 1) for t in (query, key, value))
-        (length, batch), keys = query.shape[:2], key.shape[0]
-        q, k, v = self._with_more_keys(*self._project(query, key, value))
-        mask = self._additive_mask(attn_mask, key_padding_mask, q, keys)
-        if mask is not None and k.shape[2] > keys:  # all queries see the keys that have been added
-            mask = ops.pad(mask, (0, k.shape[2] - keys))
-        rate = self.dropout if self.training else 0.0
-        weights = None
-        if need_weights:
-            scores = ops.matmul(q, k.swapaxes(-2, -1)) * (1 / math.sqrt(q.shape[-1]))
-            weights = functional.softmax(scores if mask is None else scores + mask, -1)
-            weights = functional.dropout(weights, rate) if rate else weights
-            attended = ops.matmul(weights, v)
-        else:
-            attended = functional.scaled_dot_product_attention(q, k, v, mask, rate)
-        y = self.out_proj(ops.reshape(attended.permute(2, 0, 1, 3), length, batch, self.embed_dim))
-        if weights is not None and average_attn_weights:
-            weights = weights.mean(1)
-        if unbatched:
-            return y.squeeze(1), None if weights is None else weights.squeeze(0)
-        return y.swapaxes(0, 1) if self.batch_first else y, weights
+        swapped = self.batch_first and query.ndim == 3
+        operands = (query, key, value)
+        if swapped:
+            same = query is key and key is value
+            operands = (query.swapaxes(0, 1),) * 3 if same else tuple(t.swapaxes(0, 1) for t in operands)  # type: ignore[assignment]
+        result, weights = functional.multi_head_attention_forward(
+            *operands,
+            self.embed_dim,
+            self.num_heads,
+            self.in_proj_weight,
+            self.in_proj_bias,
+            self.bias_k,
+            self.bias_v,
+            self.add_zero_attn,
+            self.dropout,
+            self.out_proj.weight,
+            self.out_proj.bias,
+            self.training,
+            key_padding_mask,
+            need_weights,
+            attn_mask,
+            self.in_proj_weight is None,
+            self.q_proj_weight,
+            self.k_proj_weight,
+            self.v_proj_weight,
+            average_attn_weights=average_attn_weights,
+            is_causal=is_causal,
+        )
+        return result.swapaxes(0, 1) if swapped else result, weights
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         features = (self.embed_dim, self.kdim, self.vdim)
@@ -162,69 +196,8 @@ class MultiheadAttention(Module):
                 f"{features} features, got {', '.join(map(str, shapes))}"
             )
 
-    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
-        """Query, key and value after their projections: one product if they are the same tensor."""
-        size, stacked, bias = self.embed_dim, self.in_proj_weight, self.in_proj_bias
-        if stacked is not None and query is key and key is value:
-            return list(functional.linear(query, stacked, bias).chunk(3, -1))
-        weights: list[Any] = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
-        if stacked is not None:
-            weights = [stacked[i * size : (i + 1) * size] for i in range(3)]
-        biases = [None if bias is None else bias[i * size : (i + 1) * size] for i in range(3)]
-        return [
-            functional.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True)
-        ]
-
-    def _with_more_keys(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split all three into heads, after a learned key and value and ones of zeros are added."""
-        batch, size = q.shape[1], self.embed_dim
-        if self.bias_k is not None and self.bias_v is not None:
-            k = ops.cat([k, self.bias_k.expand(1, batch, size)])
-            v = ops.cat([v, self.bias_v.expand(1, batch, size)])
-        if self.add_zero_attn:
-            nothing = zeros((1, batch, size), dtype=k.dtype, device=k.device)
-            k, v = ops.cat([k, nothing]), ops.cat([v, nothing])
-        return self._split_heads(q), self._split_heads(k), self._split_heads(v)
-
-    def _split_heads(self, x: Tensor) -> Tensor:
-        """(L, N, features) as (N, heads, L, features of a head)."""
-        return ops.reshape(x, *x.shape[:2], self.num_heads, -1).permute(1, 2, 0, 3)
-
-    def _additive_mask(
-        self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor, keys: int
-    ) -> Tensor | None:
-        """Both masks as numbers to add to scores (N, heads, L, S); None if there is no mask."""
-        batch, heads, length = query.shape[:3]
-        mask = None
-        if attn_mask is not None:
-            if attn_mask.shape == (batch * heads, length, keys):
-                attn_mask = ops.reshape(attn_mask, batch, heads, length, keys)
-            elif attn_mask.shape != (length, keys):
-                raise ShapeError(
-                    f"[MultiheadAttention] attn_mask must have shape {(length, keys)} or "
-                    f"{(batch * heads, length, keys)}, got {attn_mask.shape}"
-                )
-            mask = _as_numbers(attn_mask, query)
-        if key_padding_mask is not None:
-            if key_padding_mask.shape != (batch, keys):
-                raise ShapeError(
-                    f"[MultiheadAttention] key_padding_mask must have shape {(batch, keys)}, "
-                    f"got {key_padding_mask.shape}"
-                )
-            padding = ops.reshape(_as_numbers(key_padding_mask, query), batch, 1, 1, keys)
-            mask = padding if mask is None else mask + padding
-        return mask
-
     def extra_repr(self) -> str:
         return f"{self.embed_dim}, {self.num_heads}, batch_first={self.batch_first}"
-
-
-def _as_numbers(mask: Tensor, query: Tensor) -> Tensor:
-    """A mask as numbers to add to scores: -inf where a mask of bools is True, 0 elsewhere."""
-    if mask.dtype != np.bool_:
-        return mask
-    numbers = (from_numpy(np.array(v, query.dtype), mask.device) for v in (-math.inf, 0.0))
-    return ops.where(mask, *numbers)
 
 
 def _xavier(rows: int, columns: int) -> Parameter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from dl4all.errors import ArgumentError
 from dl4all.nn.module import Module
@@ -12,32 +12,32 @@ from dl4all.nn.parameter import Parameter
 from dl4all.tensor.tensor import Tensor
 
 C = TypeVar("C", bound="_NumberedModules")
+V = TypeVar("V")
 
 
 class _NumberedModules(Module):
     """Modules named ``0``, ``1``, ... in the state dict."""
 
-    def append(self: C, module: Module) -> C:
+    def append(self: C, module: Module | None) -> C:
         """Add a module at the end; returns the container.
 
         Raises:
             ArgumentError: `module` is not a module, such as a plain function.
         """
-        if not isinstance(module, Module):
-            raise ArgumentError(f"[{type(self).__name__}] layer {len(self)} must be a Module, got {module!r}")
+        self._check(module, f"layer {len(self)} must be a Module")
         setattr(self, str(len(self)), module)
         return self
 
-    def extend(self: C, modules: Iterable[Module]) -> C:
+    def extend(self: C, modules: Iterable[Module | None]) -> C:
         """Add modules at the end; returns the container."""
         for module in list(modules):
             self.append(module)
         return self
 
-    def insert(self: C, index: int, module: Module) -> C:
+    def insert(self: C, index: int, module: Module | None) -> C:
         """Add a module before that at an index; returns the container."""
         self._check(module)
-        modules = list(self)
+        modules: list[Module | None] = list(self)
         modules.insert(index, module)
         return self._renumber(modules)
 
@@ -60,9 +60,9 @@ class _NumberedModules(Module):
             return self._container(modules[index])
         return modules[self._place_of(index, len(modules))]
 
-    def __setitem__(self, index: int, module: Module) -> None:
+    def __setitem__(self, index: int, module: Module | None) -> None:
         self._check(module)
-        names = [name for name, _ in self._children()]
+        names = [name for name, _ in self._entries()]
         setattr(self, names[self._place_of(index, len(names))], module)
 
     def __delitem__(self, index: int | slice) -> None:
@@ -87,13 +87,17 @@ class _NumberedModules(Module):
             raise IndexError(f"[{type(self).__name__}] index {place} is out of range for {count} modules")
         return place % count
 
-    def _check(self, module: object) -> None:
-        if not isinstance(module, Module):
-            raise ArgumentError(f"[{type(self).__name__}] expected a Module, got {module!r}")
+    def _entries(self) -> Iterator[tuple[str, Any]]:
+        """What is in the container, each with its name."""
+        return self._children()
 
-    def _renumber(self: C, modules: list[Module]) -> C:
+    def _check(self, module: object, expected: str = "expected a Module") -> None:
+        if not isinstance(module, Module):
+            raise ArgumentError(f"[{type(self).__name__}] {expected}, got {module!r}")
+
+    def _renumber(self: C, modules: Iterable[Module | None]) -> C:
         """Hold these modules, under the names ``0``, ``1``, ..."""
-        for name, _ in list(self._children()):
+        for name, _ in list(self._entries()):
             delattr(self, name)
         return self.extend(modules)
 
@@ -136,8 +140,10 @@ class Sequential(_NumberedModules):
 class ModuleList(_NumberedModules):
     """A list of modules that are part of the network; it has no ``forward``.
 
+    None in the place of a module stands for a layer that is left out.
+
     Raises:
-        ArgumentError: one of them is not a module.
+        ArgumentError: one of them is neither a module nor None.
 
     Example:
         >>> import dl4all as dl
@@ -146,16 +152,99 @@ class ModuleList(_NumberedModules):
         (3, ['0.bias', '0.weight'])
     """
 
-    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+    def __init__(self, modules: Iterable[Module | None] | None = None) -> None:
         super().__init__()
         self.extend(modules or ())
+
+    def __iter__(self) -> Iterator[Any]:
+        return (value for _, value in self._entries())
+
+    def _entries(self) -> Iterator[tuple[str, Any]]:
+        return (
+            (name, value)
+            for name, value in vars(self).items()
+            if isinstance(value, Module) or (value is None and name.isdecimal())
+        )
+
+    def _check(self, module: object, expected: str = "expected a Module") -> None:
+        if module is not None:
+            super()._check(module, expected)
 
     @staticmethod
     def _container(modules: list[Module]) -> ModuleList:
         return ModuleList(modules)
 
 
-class ModuleDict(Module):
+class _NamedMembers(Module, Generic[V]):
+    """Modules or parameters by name, as in a dict."""
+
+    kind: ClassVar[type]
+
+    def _converted(self, name: str, value: Any) -> V:
+        """A value as the member of a name.
+
+        Raises:
+            ArgumentError: it cannot be one.
+        """
+        raise NotImplementedError
+
+    def update(self, members: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+        """Add members, or replace those of the same names."""
+        for name, value in members.items() if isinstance(members, Mapping) else members:
+            self[name] = value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The member of a name; `default` if there is none."""
+        return vars(self)[key] if key in self else default
+
+    def pop(self, key: str) -> V:
+        """Remove the member of a name; returns it."""
+        member = self[key]
+        del self[key]
+        return member
+
+    def clear(self) -> None:
+        """Remove all members."""
+        for name in list(self):
+            del self[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        member = self._converted(name, value)
+        if name not in self and hasattr(self, name):
+            raise ArgumentError(
+                f"[{type(self).__name__}] {name!r} is an attribute of modules; choose another name"
+            )
+        setattr(self, name, member)
+
+    def __getitem__(self, name: str) -> V:
+        if name not in self:
+            raise KeyError(name)
+        found: V = vars(self)[name]
+        return found
+
+    def __delitem__(self, name: str) -> None:
+        delattr(self, name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(vars(self).get(str(name)), self.kind)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self.items())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def keys(self) -> Iterator[str]:
+        return iter(self)
+
+    def values(self) -> Iterator[V]:
+        return (value for _, value in self.items())
+
+    def items(self) -> Iterator[tuple[str, V]]:
+        return ((name, self[name]) for name in vars(self) if name in self)
+
+
+class ModuleDict(_NamedMembers[Module]):
     """Modules by name that are part of the network; it has no ``forward``.
 
     Raises:
@@ -168,65 +257,23 @@ class ModuleDict(Module):
         (1, 3)
     """
 
+    kind = Module
+
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
         self.update(modules or {})
 
-    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        """Add modules, or replace those of the same names."""
-        for name, module in modules.items() if isinstance(modules, Mapping) else modules:
-            self[name] = module
-
-    def pop(self, key: str) -> Module:
-        """Remove the module of a name; returns it."""
-        module = self[key]
-        del self[key]
-        return module
-
-    def clear(self) -> None:
-        """Remove all modules."""
-        for name in list(self):
-            del self[name]
-
-    def __setitem__(self, name: str, module: Module) -> None:
-        if not isinstance(module, Module):
-            raise ArgumentError(f"[ModuleDict] {name!r} must be a Module, got {module!r}")
-        if name not in self and hasattr(self, name):
-            raise ArgumentError(f"[ModuleDict] {name!r} is an attribute of modules; choose another name")
-        setattr(self, name, module)
-
-    def __getitem__(self, name: str) -> Module:
-        found = vars(self).get(name)
-        if not isinstance(found, Module):
-            raise KeyError(name)
-        return found
-
-    def __delitem__(self, name: str) -> None:
-        delattr(self, name)
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(vars(self).get(str(name)), Module)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, _ in self._children())
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def keys(self) -> Iterator[str]:
-        return iter(self)
-
-    def values(self) -> Iterator[Module]:
-        return (module for _, module in self._children())
-
-    def items(self) -> Iterator[tuple[str, Module]]:
-        return self._children()
+    def _converted(self, name: str, value: Any) -> Module:
+        if not isinstance(value, Module):
+            raise ArgumentError(f"[ModuleDict] {name!r} must be a Module, got {value!r}")
+        return value
 
 
 class ParameterList(Module):
     """A list of parameters that are part of the network, named ``0``, ``1``, ... in the state dict.
 
-    Tensors become parameters.
+    Tensors become parameters. Modules, such as further lists, are part of the network, too; anything else is
+    held as it is.
 
     Example:
         >>> import dl4all as dl
@@ -235,44 +282,40 @@ class ParameterList(Module):
         (2, ['0', '1'])
     """
 
-    def __init__(self, values: Iterable[Tensor] | None = None) -> None:
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
         self.extend(values or ())
 
-    def append(self, value: Tensor) -> ParameterList:
-        """Add a parameter at the end; returns the list.
-
-        Raises:
-            ArgumentError: `value` is no tensor.
-        """
-        setattr(self, str(len(self)), _parameter("ParameterList", value))
+    def append(self, value: Any) -> ParameterList:
+        """Add a value at the end; returns the list."""
+        setattr(self, str(len(self)), _held(value))
         return self
 
-    def extend(self, values: Iterable[Tensor]) -> ParameterList:
-        """Add parameters at the end; returns the list."""
+    def extend(self, values: Iterable[Any]) -> ParameterList:
+        """Add values at the end; returns the list."""
         for value in values:
             self.append(value)
         return self
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return sum(name.isdecimal() for name in vars(self))
 
-    def __iter__(self) -> Iterator[Parameter]:
-        return (value for value in vars(self).values() if isinstance(value, Parameter))
+    def __iter__(self) -> Iterator[Any]:
+        return (value for name, value in vars(self).items() if name.isdecimal())
 
     def __getitem__(self, index: Any) -> Any:
-        """The parameter at an index; for a slice, a list that shares the parameters of the slice."""
-        parameters = list(self)
-        return ParameterList(parameters[index]) if isinstance(index, slice) else parameters[index]
+        """The value at an index; for a slice, a list that shares the parameters of the slice."""
+        values = list(self)
+        return ParameterList(values[index]) if isinstance(index, slice) else values[index]
 
-    def __iadd__(self, values: Iterable[Tensor]) -> ParameterList:
+    def __iadd__(self, values: Iterable[Any]) -> ParameterList:
         return self.extend(values)
 
-    def __setitem__(self, index: int, value: Tensor) -> None:
-        setattr(self, str(range(len(self))[index]), _parameter("ParameterList", value))
+    def __setitem__(self, index: int, value: Any) -> None:
+        setattr(self, str(range(len(self))[index]), _held(value))
 
 
-class ParameterDict(Module):
+class ParameterDict(_NamedMembers[Parameter]):
     """Parameters by name that are part of the network. Tensors become parameters.
 
     Raises:
@@ -285,70 +328,19 @@ class ParameterDict(Module):
         ((3,), ['left', 'right'])
     """
 
+    kind = Parameter
+
     def __init__(self, parameters: Mapping[str, Tensor] | None = None) -> None:
         super().__init__()
         self.update(parameters or {})
 
-    def update(self, parameters: Mapping[str, Tensor]) -> None:
-        """Add parameters, or replace those of the same names."""
-        for name, value in parameters.items():
-            self[name] = value
-
-    def __setitem__(self, name: str, value: Tensor) -> None:
-        if name not in self and hasattr(self, name):
-            raise ArgumentError(f"[ParameterDict] {name!r} is an attribute of modules; choose another name")
-        setattr(self, name, _parameter("ParameterDict", value))
-
-    def __getitem__(self, name: str) -> Parameter:
-        found = vars(self).get(name)
-        if not isinstance(found, Parameter):
-            raise KeyError(name)
-        return found
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The parameter of a name; `default` if there is none."""
-        found = vars(self).get(key)
-        return found if isinstance(found, Parameter) else default
-
-    def pop(self, key: str) -> Parameter:
-        """Remove the parameter of a name; returns it."""
-        parameter = self[key]
-        del self[key]
+    def _converted(self, name: str, value: Any) -> Parameter:
+        if not isinstance(value, Tensor):
+            raise ArgumentError(f"[ParameterDict] {name!r} must be a parameter or a tensor, got {value!r}")
+        parameter: Parameter = _held(value)
         return parameter
 
-    def clear(self) -> None:
-        """Remove all parameters."""
-        for name in list(self):
-            del self[name]
 
-    def __delitem__(self, name: str) -> None:
-        delattr(self, name)
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(vars(self).get(str(name)), Parameter)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, _ in self.items())
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def keys(self) -> Iterator[str]:
-        return iter(self)
-
-    def values(self) -> Iterator[Parameter]:
-        return (value for _, value in self.items())
-
-    def items(self) -> Iterator[tuple[str, Parameter]]:
-        return ((name, value) for name, value in vars(self).items() if isinstance(value, Parameter))
-
-
-def _parameter(kind: str, value: Any) -> Parameter:
-    """A tensor as a parameter; a parameter itself.
-
-    Raises:
-        ArgumentError: `value` is no tensor.
-    """
-    if not isinstance(value, Tensor):
-        raise ArgumentError(f"[{kind}] expected a parameter or a tensor, got {value!r}")
-    return value if isinstance(value, Parameter) else Parameter(value)
+def _held(value: Any) -> Any:
+    """What a list of parameters holds for a value: a parameter for a tensor."""
+    return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value

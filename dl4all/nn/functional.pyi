@@ -76,6 +76,7 @@ from dl4all.ops import max_unpool2d as max_unpool2d
 from dl4all.ops import max_unpool3d as max_unpool3d
 from dl4all.ops import mish as mish
 from dl4all.ops import mse_loss as mse_loss
+from dl4all.ops import multi_head_attention_forward as multi_head_attention_forward
 from dl4all.ops import multi_margin_loss as multi_margin_loss
 from dl4all.ops import multilabel_margin_loss as multilabel_margin_loss
 from dl4all.ops import multilabel_soft_margin_loss as multilabel_soft_margin_loss

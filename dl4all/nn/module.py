@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from dl4all.autograd.backward_pass import reset_gradients
 from dl4all.errors import ArgumentError, Dl4allError, ModuleError
 from dl4all.nn import hooks, state
 from dl4all.nn.hook_methods import HookMethods
@@ -16,6 +17,7 @@ from dl4all.nn.parameter import Parameter as Parameter
 from dl4all.nn.placement import Placement
 from dl4all.nn.state import Incompatible, Weights
 from dl4all.nn.summary import Summary, summary
+from dl4all.tensor.sparse import SparseTensor
 from dl4all.tensor.tensor import Tensor
 
 M = TypeVar("M", bound="Module")
@@ -114,7 +116,7 @@ class Module(HookMethods, Placement):
         Raises:
             ModuleError
         """
-        if kind == "buffer" and isinstance(value, Tensor):
+        if kind == "buffer" and isinstance(value, (Tensor, SparseTensor)):
             return
         expected, advice = {
             "parameter": ("an nn.Parameter", f"use nn.Parameter(...), or .{name}.data to change its values"),
@@ -151,12 +153,14 @@ class Module(HookMethods, Placement):
     def _forward_pre_hooks(self) -> dict[int, Hook]:
         return {key: hook for key, hook in self._call_hooks.items() if hook.kind == "forward_pre"}
 
-    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+    def register_buffer(
+        self, name: str, tensor: Tensor | SparseTensor | None, persistent: bool = True
+    ) -> None:
         """Add a tensor that is part of the state but not learned, such as running statistics.
 
         Args:
             name: of the attribute.
-            tensor: the values; None for a buffer that is not there.
+            tensor: the values, which may be sparse; None for a buffer that is not there.
             persistent: whether it is part of the ``state_dict``.
 
         Raises:
@@ -190,14 +194,14 @@ class Module(HookMethods, Placement):
     register_module = add_module
 
     def _put(self, name: str, kind: str, value: Any) -> None:
-        expected = {"parameter": Parameter, "module": Module, "buffer": Tensor}[kind]
+        kinds: dict[str, Any] = {"parameter": Parameter, "module": Module, "buffer": (Tensor, SparseTensor)}
+        expected = kinds[kind]
         own = type(self).__name__
         if "_kinds" not in self.__dict__:
             raise _uninitialized(self, f"{name!r} cannot be a {kind} of it yet")
         if value is not None and not isinstance(value, expected):
-            raise ModuleError(
-                f"[{own}] expected a {expected.__name__} for {name!r}, got {type(value).__name__}"
-            )
+            named = "Tensor" if isinstance(expected, tuple) else expected.__name__
+            raise ModuleError(f"[{own}] expected a {named} for {name!r}, got {type(value).__name__}")
         if not isinstance(name, str) or not name or "." in name:  # the dot separates the names of modules
             raise ModuleError(f"[{own}] {name!r} is no name of an attribute; leave out the dots")
         if self._kinds.get(name) != kind and getattr(self, name, None) is not None:
@@ -211,7 +215,13 @@ class Module(HookMethods, Placement):
         Raises:
             ArgumentError: there is none.
         """
-        return _named(self, target, dict(self.named_modules(remove_duplicate=False)), "module")
+        module: Module = self
+        for name in target.split(".") if target else ():
+            below = vars(module).get(name)
+            if not isinstance(below, Module):
+                return _named(self, target, dict(self.named_modules(remove_duplicate=False)), "module")
+            module = below
+        return module
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
         """Put a module in the place that a dotted name such as ``layer1.0`` says.
@@ -364,12 +374,12 @@ class Module(HookMethods, Placement):
 
     def _own_state(self, prefix: str, persistent: bool = False) -> Iterator[tuple[str, Tensor]]:
         """The parameters of this module, then its buffers, or those that are `persistent`."""
-        buffers: list[tuple[str, Tensor]] = []
+        buffers: list[tuple[str, Any]] = []
         for name, value in vars(self).items():
             if isinstance(value, Parameter):
                 yield prefix + name, value
             elif (
-                isinstance(value, Tensor)
+                isinstance(value, (Tensor, SparseTensor))
                 and self._kinds.get(name) == "buffer"
                 and not (persistent and name in self._non_persistent_buffers_set)
             ):
@@ -431,12 +441,7 @@ class Module(HookMethods, Placement):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Delete the gradients of all parameters, or with ``set_to_none=False`` fill them with zeros."""
-        for parameter in self.parameters():
-            if set_to_none or parameter.grad is None:
-                parameter.grad = None
-            else:
-                parameter.grad = parameter.grad.detach()
-                parameter.grad.zero_()
+        reset_gradients(self.parameters(), set_to_none)
 
     def train(self: M, mode: bool = True) -> M:
         """Switch this module and all below it to training mode, or to inference mode."""

@@ -185,7 +185,7 @@ class BatchNorm1d(BatchNorm):
 
     Example:
         >>> import dl4all as dl
-        >>> dl.nn.BatchNorm1d(1)(dl.tensor([[1.0], [5.0]], device="cpu")).numpy().round(3).tolist()
+        >>> dl.nn.BatchNorm1d(1)(dl.tensor([[1.0], [5.0]], device="cpu")).detach().numpy().round(3).tolist()
         [[-1.0], [1.0]]
     """
 

@@ -13,6 +13,7 @@ from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
 from dl4all.scheduler.device import Device
 from dl4all.tensor.arguments import DeviceLike, device_and_dtype
 from dl4all.tensor.creation import empty
+from dl4all.tensor.sparse import SparseTensor
 from dl4all.tensor.tensor import Tensor
 
 M = TypeVar("M", bound="Placement")
@@ -59,7 +60,7 @@ class Placement:
                 f"[to] networks are made of floats, got {float_dtype}; convert its inputs instead"
             )
         changes: dict[int, tuple[Tensor, Device, np.dtype[Any]]] = {}  # a tensor may have several names
-        for _, tensor in self._state():
+        for tensor in _dense(self._state()):
             new_device = target or tensor.device
             is_float = tensor.dtype.kind == "f"
             new_dtype = float_dtype if float_dtype is not None and is_float else tensor.dtype
@@ -83,7 +84,7 @@ class Placement:
             device: where to; None for where each tensor is.
             recurse: whether modules below this one move, too.
         """
-        for _, tensor in self._state() if recurse else self._own_state(""):
+        for tensor in _dense(self._state() if recurse else self._own_state("")):
             made = empty(tensor.shape, dtype=tensor.dtype, device=device or tensor.device)
             tensor.storage, tensor.device = made.storage, made.device
             tensor.strides, tensor.offset = made.strides, 0
@@ -131,3 +132,12 @@ class Placement:
     def double(self: M) -> M:
         """Convert to float64."""
         return self.to("float64")
+
+
+def _dense(named: Iterator[tuple[str, Tensor]]) -> Iterator[Tensor]:
+    """Tensors that hold elements: for a sparse one its indices and its values."""
+    for _, tensor in named:
+        if isinstance(tensor, SparseTensor):
+            yield from (tensor._indices, tensor._values)
+        else:
+            yield tensor

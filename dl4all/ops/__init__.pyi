@@ -1,7 +1,7 @@
 # Written by tools/exports.py from the @export declarations in dl4all/ops; run it after changing them.
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy.typing as npt
 
@@ -12,7 +12,7 @@ from dl4all.ops.composite.scatter_reduction import Reduction
 from dl4all.ops.core.memory_format import MemoryFormat
 from dl4all.ops.core.op import REGISTRY as REGISTRY
 from dl4all.ops.core.op import all_shaders as all_shaders
-from dl4all.ops.core.tensor_base import Dims, DTypeLike, Scalar, Shape
+from dl4all.ops.core.tensor_base import Dims, DTypeLike, Scalar, Shape, Size
 from dl4all.ops.indexing.indices import Indices, NDArray
 from dl4all.ops.memory.parts import BasicIndex
 from dl4all.ops.pool.windows import OutputSizes, Pooling, Sizes
@@ -49,6 +49,22 @@ class Histogram(NamedTuple):
     hist: Tensor
     bin_edges: Tensor
 
+class TriangularSolution(NamedTuple):
+    solution: Tensor
+    cloned_coefficient: Tensor
+
+class CheckedInverse(NamedTuple):
+    inverse: Tensor
+    info: Tensor
+
+class CheckedSolution(NamedTuple):
+    result: Tensor
+    info: Tensor
+
+class CheckedFactor(NamedTuple):
+    L: Tensor
+    info: Tensor
+
 class Sorted(NamedTuple):
     values: Tensor
     indices: Tensor
@@ -56,6 +72,10 @@ class Sorted(NamedTuple):
 class TopK(NamedTuple):
     values: Tensor
     indices: Tensor
+
+class MantissaAndExponent(NamedTuple):
+    mantissa: Tensor
+    exponent: Tensor
 
 class Range(NamedTuple):
     min: Tensor
@@ -134,6 +154,33 @@ def flash_attention_backward(
     repeats: int = 1,
     saved: Tensor | None = None,
 ) -> Tensor: ...
+def multi_head_attention_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]: ...
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -171,6 +218,7 @@ def ldexp(input: Tensor, other: Tensor, *, out: Tensor | Sequence[Tensor] | None
 def float_power(
     input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tensor | Sequence[Tensor] | None = None
 ) -> Tensor: ...
+def nextafter(input: Tensor, other: Tensor) -> Tensor: ...
 def hypot(input: Tensor, other: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
 def logaddexp(input: Tensor, other: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
 def logaddexp2(input: Tensor, other: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
@@ -197,6 +245,9 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
 trapz = trapezoid
 
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor: ...
+def gradient(
+    input: Tensor, *, spacing: Any = None, dim: int | Sequence[int] | None = None, edge_order: int = 1
+) -> tuple[Tensor, ...]: ...
 def div(
     input: Tensor | Scalar,
     other: Tensor | Scalar,
@@ -239,7 +290,6 @@ def qr(input: Tensor, some: bool = True) -> Orthogonal: ...
 def eigh(A: Tensor, UPLO: str = "L") -> Eigen: ...
 def svd_factors(A: Tensor, full_matrices: bool = True) -> SingularValues: ...
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SingularTriples: ...
-def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor: ...
 def solve_triangular(
     A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor: ...
@@ -273,7 +323,7 @@ def bitwise_right_shift(input: Tensor | Scalar, other: Tensor | Scalar) -> Tenso
 def gcd(input: Tensor, other: Tensor) -> Tensor: ...
 def lcm(input: Tensor, other: Tensor) -> Tensor: ...
 def unravel_index(indices: Tensor, shape: int | Shape) -> tuple[Tensor, ...]: ...
-def broadcast_shapes(*shapes: int | Sequence[int]) -> Shape: ...
+def broadcast_shapes(*shapes: int | Sequence[int]) -> Size: ...
 def interpolate(
     input: Tensor,
     size: int | Sequence[int] | None = None,
@@ -316,10 +366,22 @@ def dstack(tensors: Sequence[Tensor], *, out: Tensor | Sequence[Tensor] | None =
 def column_stack(tensors: Sequence[Tensor], *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]: ...
 def cartesian_prod(*tensors: Tensor) -> Tensor: ...
+def triangular_solve(
+    input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> TriangularSolution: ...
+def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor: ...
+def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor: ...
+def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor: ...
+def tensorinv(A: Tensor, ind: int = 2) -> Tensor: ...
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> CheckedInverse: ...
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> CheckedSolution: ...
+def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> CheckedFactor: ...
+def matrix_exp(input: Tensor) -> Tensor: ...
 def block_diag(*tensors: Tensor) -> Tensor: ...
 def trace(input: Tensor) -> Tensor: ...
 def diagflat(input: Tensor, offset: int = 0) -> Tensor: ...
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor: ...
+def matrix_power(input: Tensor, n: int, *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
 def nanquantile(
     input: Tensor,
     q: Tensor | float,
@@ -364,6 +426,7 @@ def quantile(
     interpolation: Interpolation = "linear",
     out: Tensor | Sequence[Tensor] | None = None,
 ) -> Tensor: ...
+def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor: ...
 def t(input: Tensor) -> Tensor: ...
 def adjoint(input: Tensor) -> Tensor: ...
 def ravel(input: Tensor) -> Tensor: ...
@@ -419,6 +482,17 @@ def index_reduce(
     include_self: bool = True,
 ) -> Tensor: ...
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor: ...
+def segment_reduce(
+    data: Tensor,
+    reduce: Literal["sum", "mean", "max", "min", "prod"],
+    *,
+    lengths: Tensor | None = None,
+    indices: Tensor | None = None,
+    offsets: Tensor | None = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: float | None = None,
+) -> Tensor: ...
 @overload
 def unique(input: Tensor, sorted: bool = True, *, dim: int | None = None) -> Tensor: ...
 @overload
@@ -509,6 +583,10 @@ def bucketize(
 def argwhere(input: Tensor) -> Tensor: ...
 def polygamma(n: int, input: Tensor) -> Tensor: ...
 def log_ndtr(input: Tensor) -> Tensor: ...
+def ndtr(input: Tensor) -> Tensor: ...
+def entr(input: Tensor) -> Tensor: ...
+def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor: ...
+def mvlgamma(input: Tensor, p: int) -> Tensor: ...
 def tensor_split(
     input: Tensor,
     indices_or_sections: int | Sequence[int] | Tensor | None = None,
@@ -548,6 +626,7 @@ def isposinf(input: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> 
 def isreal(input: Tensor) -> Tensor: ...
 def is_nonzero(input: Tensor) -> bool: ...
 def positive(input: Tensor) -> Tensor: ...
+def frexp(input: Tensor) -> MantissaAndExponent: ...
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor: ...
 def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
@@ -1033,7 +1112,6 @@ def kron(input: Tensor, other: Tensor, *, out: Tensor | Sequence[Tensor] | None 
 def cross(
     input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor | Sequence[Tensor] | None = None
 ) -> Tensor: ...
-def matrix_power(input: Tensor, n: int, *, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
 def chain_matmul(*matrices: Tensor, out: Tensor | Sequence[Tensor] | None = None) -> Tensor: ...
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor: ...
 def cdist(
@@ -1817,6 +1895,9 @@ __all__ = [
     "chain_matmul",
     "channel_shuffle",
     "cholesky",
+    "cholesky_ex",
+    "cholesky_inverse",
+    "cholesky_solve",
     "chunk",
     "clamp",
     "clamp_max",
@@ -1883,6 +1964,7 @@ __all__ = [
     "elu_output_backward",
     "embedding",
     "embedding_bag",
+    "entr",
     "eq",
     "equal",
     "erf",
@@ -1912,6 +1994,7 @@ __all__ = [
     "fmod",
     "fold",
     "frac",
+    "frexp",
     "gather",
     "gaussian_nll_loss",
     "gcd",
@@ -1924,6 +2007,7 @@ __all__ = [
     "ger",
     "getitem",
     "glu",
+    "gradient",
     "greater",
     "greater_equal",
     "grid_sample",
@@ -1964,6 +2048,7 @@ __all__ = [
     "inner",
     "instance_norm",
     "interpolate",
+    "inv_ex",
     "inverse",
     "is_nonzero",
     "isclose",
@@ -2021,6 +2106,7 @@ __all__ = [
     "masked_scatter",
     "masked_select",
     "matmul",
+    "matrix_exp",
     "matrix_power",
     "max",
     "max_pool1d",
@@ -2048,21 +2134,25 @@ __all__ = [
     "mse_loss",
     "msort",
     "mul",
+    "multi_head_attention_forward",
     "multi_margin_loss",
     "multilabel_margin_loss",
     "multilabel_soft_margin_loss",
     "multiply",
     "mv",
+    "mvlgamma",
     "nan_to_num",
     "nanmean",
     "nanmedian",
     "nanquantile",
     "nansum",
     "narrow",
+    "ndtr",
     "ndtri",
     "ne",
     "neg",
     "negative",
+    "nextafter",
     "nll_backward",
     "nll_each",
     "nll_loss",
@@ -2121,6 +2211,7 @@ __all__ = [
     "scatter_add",
     "scatter_reduce",
     "searchsorted",
+    "segment_reduce",
     "select",
     "select_scatter",
     "selu",
@@ -2149,6 +2240,7 @@ __all__ = [
     "softshrink",
     "softsign",
     "solve",
+    "solve_ex",
     "solve_triangular",
     "sort",
     "split",
@@ -2179,6 +2271,8 @@ __all__ = [
     "tanhshrink",
     "tensor_split",
     "tensordot",
+    "tensorinv",
+    "tensorsolve",
     "threshold",
     "tile",
     "topk",
@@ -2186,6 +2280,7 @@ __all__ = [
     "transpose",
     "trapezoid",
     "trapz",
+    "triangular_solve",
     "tril",
     "triplet_margin_loss",
     "triplet_margin_with_distance_loss",
@@ -2213,6 +2308,7 @@ __all__ = [
     "vstack",
     "where",
     "window",
+    "xlog1py",
     "xlogy",
     "zero",
     "zero_",

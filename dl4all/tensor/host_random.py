@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.composite.host import computed_on_host
 from dl4all.ops.core import philox
+from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.limits import check_shape, host_memory, integer
 from dl4all.ops.core.tensor_base import DTypeLike, Shape, TensorBase
 from dl4all.ops.random.distributions import unit_numbers
@@ -62,6 +63,33 @@ def permutation(n: int, dtype: DTypeLike, generator: Generator | None) -> npt.ND
         low, high = _wide_words(n, generator)
         order = np.argsort(high << np.uint64(32) | low, kind="stable")
         return order.astype(result_dtype)
+
+
+@computed_on_host("counts")
+def counts(kind: str, generator: Generator | None, *parameters: TensorBase) -> npt.NDArray[Any]:
+    """Numbers of events, as NumPy draws them, in the first parameter's dtype.
+
+    Args:
+        kind: "poisson" or "binomial".
+        generator: gives the seed.
+        parameters: means; or numbers of trials and probabilities.
+
+    Raises:
+        ArgumentError: a parameter is negative, nan, or no probability.
+        DTypeError: the parameters are not of floats of one dtype.
+    """
+    check_float(kind, *parameters)
+    arrays = np.broadcast_arrays(*(one.on_host().astype(np.float64) for one in parameters))
+    seed, offset = (generator or default_generator()).draw(1)
+    numbers = np.random.Generator(np.random.Philox(key=np.uint64(seed), counter=[int(offset), 0, 0, 0]))
+    try:
+        if kind == "binomial":
+            drawn = numbers.binomial(arrays[0].astype(np.int64), arrays[1])
+        else:
+            drawn = numbers.poisson(arrays[0])
+    except ValueError as error:
+        raise ArgumentError(f"[{kind}] {error}") from None
+    return np.asarray(drawn).astype(parameters[0].dtype)
 
 
 @computed_on_host("multinomial")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, BackendMissingError
+from dl4all.ops.core.tensor_base import Size
 from dl4all.scheduler.device import Device
 from dl4all.tensor.arguments import ArrayLike, DeviceLike
 from dl4all.tensor.creation import empty, tensor
@@ -32,8 +33,8 @@ def sizes_or_data(arguments: tuple[Any, ...], dtype: Any = None) -> Tensor:
     """The tensor that a call of a class asks for: with these sizes, or with these elements.
 
     Args:
-        arguments: up to four ints and a device, with None for what was not given; or nested lists of numbers,
-            an array or a tensor, alone.
+        arguments: up to four ints and a device, with None for what was not given; or the shape of a tensor, nested
+            lists of numbers, an array or a tensor, alone. A tuple that is no tensor's shape is data.
         dtype: the default dtype, if it is None.
 
     Raises:
@@ -44,6 +45,8 @@ def sizes_or_data(arguments: tuple[Any, ...], dtype: Any = None) -> Tensor:
     if given and isinstance(given[-1], (str, Device)):
         device = given.pop()
     wanted = get_default_dtype() if dtype is None else dtype
+    if len(given) == 1 and isinstance(given[0], Size):
+        return empty(given[0], dtype=wanted, device=device)
     if len(given) == 1 and not isinstance(given[0], (int, np.integer)):
         return tensor(given[0], wanted, given[0].device if isinstance(given[0], Tensor) else device)
     if len(given) > FOUR_SIZES:

@@ -38,6 +38,8 @@ class Methods(TensorBase):
     ldexp = ops.ldexp
     ldexp_ = ops.in_place(ops.ldexp)
     float_power = ops.float_power
+    nextafter = ops.nextafter
+    nextafter_ = ops.in_place(ops.nextafter)
     hypot = ops.hypot
     hypot_ = ops.in_place(ops.hypot)
     logaddexp = ops.logaddexp
@@ -57,7 +59,6 @@ class Methods(TensorBase):
     det = ops.det
     qr = ops.qr
     svd = ops.svd
-    pinverse = ops.pinverse
     bincount = ops.bincount
     histc = ops.histc
     histogram = ops.histogram
@@ -69,14 +70,20 @@ class Methods(TensorBase):
     gcd_ = ops.in_place(ops.gcd)
     lcm = ops.lcm
     lcm_ = ops.in_place(ops.lcm)
+    triangular_solve = ops.triangular_solve
+    cholesky_solve = ops.cholesky_solve
+    cholesky_inverse = ops.cholesky_inverse
+    matrix_exp = ops.matrix_exp
     trace = ops.trace
     diagflat = ops.diagflat
+    matrix_power = ops.matrix_power
     nanquantile = with_numpy_names(ops.nanquantile)
     median = with_numpy_names(ops.median)
     nanmedian = with_numpy_names(ops.nanmedian)
     kthvalue = with_numpy_names(ops.kthvalue)
     mode = with_numpy_names(ops.mode)
     quantile = with_numpy_names(ops.quantile)
+    pinverse = ops.pinverse
     t = ops.t
     adjoint = ops.adjoint
     ravel = ops.ravel
@@ -109,6 +116,8 @@ class Methods(TensorBase):
     msort = ops.msort
     topk = with_numpy_names(ops.topk)
     argwhere = ops.argwhere
+    mvlgamma = ops.mvlgamma
+    mvlgamma_ = ops.in_place(ops.mvlgamma)
     tensor_split = with_numpy_names(ops.tensor_split)
     hsplit = ops.hsplit
     vsplit = ops.vsplit
@@ -141,6 +150,7 @@ class Methods(TensorBase):
     isposinf = ops.isposinf
     isreal = ops.isreal
     positive = ops.positive
+    frexp = ops.frexp
     select_scatter = with_numpy_names(ops.select_scatter)
     slice_scatter = with_numpy_names(ops.slice_scatter)
     diagonal_scatter = ops.diagonal_scatter
@@ -363,7 +373,6 @@ class Methods(TensorBase):
     vdot = ops.vdot
     kron = ops.kron
     cross = with_numpy_names(ops.cross)
-    matrix_power = ops.matrix_power
     dist = ops.dist
     dot = ops.dot
     matmul = ops.matmul

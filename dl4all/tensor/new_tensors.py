@@ -25,19 +25,22 @@ class NewTensors(TensorBase):
 
     __slots__ = ()
 
-    def new(self: T, *sizes_or_data: ArrayLike, device: DeviceLike | None = None) -> T:
-        """A tensor of this one's dtype and device, as old code asks for it: with these sizes and undefined
-        contents, or with a copy of these data; ``new_empty`` and ``new_tensor`` say which.
+    def new(self: T, *sizes_or_data: int | Shape | ArrayLike, device: DeviceLike | None = None) -> T:
+        """A tensor of this one's dtype and device, as scripts of before 2018 make it.
+
+        Args:
+            sizes_or_data: sizes, for undefined contents, none for a tensor without elements; or nested lists of
+                numbers, an array or a tensor, for a copy of it.
+            device: by default this one's.
 
         Example:
             >>> import dl4all as dl
-            >>> x = dl.tensor([5])
-            >>> x.new(2, 3).shape, x.new([4.0, 2.0]).tolist()
-            ((2, 3), [4, 2])
+            >>> x = dl.tensor([1, 2])
+            >>> tuple(x.new(2, 3).shape), x.new([4, 5]).tolist()
+            ((2, 3), [4, 5])
         """
-        first = sizes_or_data[0] if sizes_or_data else 0
-        if len(sizes_or_data) < 2 and not isinstance(first, (int, np.integer, Size)):
-            return self.new_tensor(first, device=device)
+        if len(sizes_or_data) == 1 and not isinstance(sizes_or_data[0], (int, np.integer, Size)):
+            return self.new_tensor(sizes_or_data[0], device=device)
         return self.new_empty(*(sizes_or_data or (0,)), device=device)  # type: ignore[arg-type]
 
     def new_empty(

@@ -1,8 +1,9 @@
 """NumPy's functions of tensors: ``np.mean(t)`` is computed by NumPy on the host, operators stay dl4all's.
 
 A function of arrays (``np.mean``, ``np.stack``) takes tensors as arrays and returns what NumPy returns, as
-with PyTorch's tensors on the CPU. A ufunc of one operand (``np.sqrt``) returns a tensor on the tensor's
-device. One of two operands is the operator of that name: a NumPy number may stand beside a tensor, an array
+with PyTorch's tensors on the CPU. One that is a method of arrays and changes their elements or axes
+(``np.clip``, ``np.reshape``) and a ufunc of one operand (``np.sqrt``) return a tensor on the tensor's device. One
+of two operands is the operator of that name: a NumPy number may stand beside a tensor, an array
 may not.
 """
 
@@ -48,10 +49,17 @@ DESCRIPTIONS: dict[Callable[..., Any], Callable[[TensorBase], Any]] = {
 """Functions that read no elements, which may not be there yet."""
 
 
+TENSOR_FUNCTIONS = {
+    np.around, np.clip, np.cumprod, np.cumsum, np.repeat, np.reshape, np.round, np.sort, np.squeeze,
+    np.swapaxes, np.transpose,
+}  # fmt: skip
+"""Functions of a tensor's elements that return a tensor, as PyTorch's tensors do, which have such methods."""
+
+
 def array_function(
     tensor: TensorBase, function: Callable[..., Any], types: Any, args: Any, kwargs: dict[str, Any]
 ) -> Any:
-    """``__array_function__``: what NumPy's function returns for the elements on the host.
+    """``__array_function__``: what NumPy's function returns for the elements on the host, or a tensor of it.
 
     Example:
         >>> import dl4all as dl
@@ -61,7 +69,10 @@ def array_function(
     """
     if function in DESCRIPTIONS and len(args) == 1 and not kwargs:
         return DESCRIPTIONS[function](args[0])
-    return function(*_on_host(args), **_on_host(kwargs))
+    result = function(*_on_host(args), **_on_host(kwargs))
+    if function in TENSOR_FUNCTIONS and args and args[0] is tensor and isinstance(result, np.ndarray):
+        return upload(type(tensor).result_class, result, tensor.device, copy=True)
+    return result
 
 
 def _on_host(value: Any) -> Any:

@@ -22,11 +22,13 @@ from dl4all.tensor.tensor import Tensor
 
 __all__ = [
     "bernoulli",
+    "binomial",
     "get_rng_state",
     "initial_seed",
     "manual_seed",
     "multinomial",
     "normal",
+    "poisson",
     "rand",
     "rand_like",
     "randint",
@@ -375,6 +377,51 @@ def multinomial(
         [[1, 1], [0, 0]]
     """
     return _from_array(host_random.weighted_indices(input, num_samples, replacement, generator), input.device)
+
+
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """Poisson numbers; each element of the input is the mean of one.
+
+    Args:
+        input: means of at least 0, as floats.
+        generator: where the random numbers come from.
+
+    Returns:
+        The input's shape and dtype.
+
+    Raises:
+        ArgumentError: a mean is negative or nan.
+        DTypeError: the input is not of floats.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.poisson(dl.tensor([0.0, 0.0])).tolist()
+        [0.0, 0.0]
+    """
+    return _from_array(host_random.counts("poisson", generator, input), input.device)
+
+
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """Numbers of successes in independent trials; the shapes broadcast.
+
+    Args:
+        count: how many trials, whole numbers as floats.
+        prob: the probabilities of success, of the same dtype.
+        generator: where the random numbers come from.
+
+    Returns:
+        The broadcast shape, in the dtype of `count`.
+
+    Raises:
+        ArgumentError: a number of trials is negative, or a probability outside [0, 1].
+        DTypeError: the operands are not of floats of one dtype.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.binomial(dl.tensor([5.0, 5.0]), dl.tensor([0.0, 1.0])).tolist()
+        [0.0, 5.0]
+    """
+    return _from_array(host_random.counts("binomial", generator, count, prob), count.device)
 
 
 def _from_array(array: npt.NDArray[Any], device: DeviceLike | None) -> Tensor:

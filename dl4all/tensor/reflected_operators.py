@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from dl4all.ops import elementwise, linalg
+from dl4all.ops.composite.integer_arithmetic import bitwise_left_shift, bitwise_right_shift
 from dl4all.ops.core.tensor_base import Scalar, TensorBase
 
 T = TypeVar("T", bound="ReflectedOperators")
@@ -80,4 +81,26 @@ class ReflectedOperators(TensorBase):
             5.0
         """
         result: T = linalg.matmul(other, self)
+        return result
+
+    def __rlshift__(self: T, other: Scalar) -> T:
+        """The bits of an int moved to higher places.
+
+        Example:
+            >>> import dl4all as dl
+            >>> (3 << dl.tensor([1, 2])).tolist()
+            [6, 12]
+        """
+        result: T = bitwise_left_shift(other, self)
+        return result
+
+    def __rrshift__(self: T, other: Scalar) -> T:
+        """The bits of an int moved to lower places.
+
+        Example:
+            >>> import dl4all as dl
+            >>> (12 >> dl.tensor([1, 2])).tolist()
+            [6, 3]
+        """
+        result: T = bitwise_right_shift(other, self)
         return result

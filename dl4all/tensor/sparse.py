@@ -134,7 +134,7 @@ class SparseTensor(TensorLike):
     def _with_values(self, values: Tensor) -> SparseTensor:
         return SparseTensor(self._indices, values, self.shape, self._coalesced)
 
-    def _rows(self) -> Tensor:
+    def flat_indices(self) -> Tensor:
         """Where each element lies among all positions of the sparse axes, counted in row-major order."""
         steps = np.cumprod([1, *self.shape[self.sparse_dim() - 1 : 0 : -1]])[::-1].astype(np.int64)
         column = as_tensor(np.ascontiguousarray(steps)[:, None], device=self.device)
@@ -144,7 +144,7 @@ class SparseTensor(TensorLike):
         """The same tensor with each index once, in row-major order; the values of one index are added up."""
         if self._coalesced:
             return self
-        unique, inverse = ops.unique(self._rows(), return_inverse=True)
+        unique, inverse = ops.unique(self.flat_indices(), return_inverse=True)
         sums = zeros((unique.shape[0], *self._values.shape[1:]), dtype=self.dtype, device=self.device)
         values = ops.index_add(sums, 0, inverse, self._values)
         sizes = self.shape[: self.sparse_dim()]
@@ -155,7 +155,7 @@ class SparseTensor(TensorLike):
         """All elements, zeros included."""
         count = math.prod(self.shape[: self.sparse_dim()])
         flat = zeros((count, *self._values.shape[1:]), dtype=self.dtype, device=self.device)
-        return ops.reshape(ops.index_add(flat, 0, self._rows(), self._values), self.shape)
+        return ops.reshape(ops.index_add(flat, 0, self.flat_indices(), self._values), self.shape)
 
     def to_sparse(self) -> SparseTensor:
         return self
@@ -263,7 +263,7 @@ class SparseTensor(TensorLike):
 
     def mul(self, other: Any) -> SparseTensor:
         """The product with a number, or element by element with a tensor of the same shape; sparse."""
-        if isinstance(other, (int, float)) or (isinstance(other, Tensor) and not other.shape):
+        if _is_number(other):
             return self._with_values(ops.mul(self._values, other))
         dense = other.to_dense() if isinstance(other, SparseTensor) else other
         if not isinstance(dense, Tensor) or dense.shape != self.shape:
@@ -271,13 +271,13 @@ class SparseTensor(TensorLike):
         own = self.coalesce()
         count = math.prod(self.shape[: self.sparse_dim()])
         flat = ops.reshape(dense, (count, *own._values.shape[1:]))
-        return own._with_values(ops.mul(own._values, ops.index_select(flat, 0, own._rows())))
+        return own._with_values(ops.mul(own._values, ops.index_select(flat, 0, own.flat_indices())))
 
     __mul__ = __rmul__ = mul
 
     def div(self, other: Scalar | Tensor) -> SparseTensor:
         """The quotient by a number."""
-        if not isinstance(other, NUMBERS) and getattr(other, "shape", None) != ():
+        if not _is_number(other):
             raise ShapeError(f"[div] sparse tensors are divided by numbers, got {_described(other)}")
         return self._with_values(ops.true_divide(self._values, other))
 
@@ -439,6 +439,11 @@ def to_sparse(input: Tensor, sparse_dim: int | None = None) -> SparseTensor:
     rows = np.ravel_multi_index(tuple(places), input.shape[:axes]).astype(np.int64)
     values = ops.index_select(flat, 0, as_tensor(rows, device=input.device))
     return SparseTensor(as_tensor(places, device=input.device), values, tuple(input.shape), True)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a number, or a tensor without axes."""
+    return isinstance(value, NUMBERS) or (isinstance(value, Tensor) and not value.shape)
 
 
 def _described(other: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,6 +71,20 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
         """
         return ops.where(condition, self, other)
 
+    def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+        """Views of parts of an axis; see :func:`dl4all.split`, which has another name for `split_size`.
+
+        Args:
+            split_size: the size of each part, of which the last may be smaller, or a list of all sizes.
+            dim: the axis.
+
+        Example:
+            >>> import dl4all as dl
+            >>> [part.tolist() for part in dl.arange(5).split(split_size=[2, 3])]
+            [[0, 1], [2, 3, 4]]
+        """
+        return ops.split(self, split_size, dim)
+
     __add__ = __radd__ = ops.add
     __sub__ = ops.sub
     __mul__ = __rmul__ = ops.mul
@@ -87,6 +101,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
     __and__ = __rand__ = ops.bitwise_and
     __or__ = __ror__ = ops.bitwise_or
     __xor__ = __rxor__ = ops.bitwise_xor
+    __lshift__, __rshift__ = ops.bitwise_left_shift, ops.bitwise_right_shift
     __invert__ = ops.bitwise_not
     __matmul__ = ops.matmul
     __getitem__ = ops.getitem
@@ -166,23 +181,36 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
         """The elements as a NumPy array: on the CPU the tensor's own memory, elsewhere a copy.
 
         Args:
-            force: return them for a leaf that requires gradients, too.
+            force: return them for a leaf that requires gradients, too, and in an array that may be changed.
+
+        Returns:
+            An array that can only be read where the tensor has a gradient history: no gradient would know
+            what NumPy does to the elements. (PyTorch refuses to give that one.)
 
         Raises:
-            GradientError: the tensor is a leaf that requires gradients, such as a parameter: what NumPy does
-                to its memory no gradient would know of.
+            GradientError: the tensor is a leaf that requires gradients, such as a parameter.
 
         Example:
             >>> import dl4all as dl
             >>> dl.tensor([1.0, 2.0]).numpy()
             array([1., 2.], dtype=float32)
         """
-        if not force and self.requires_grad and self.is_leaf:
+        if force or not self.requires_grad:
+            return transfer.download(self)
+        if self.is_leaf:
             raise GradientError("[numpy] the tensor is a leaf that requires gradients; use .detach().numpy()")
-        return transfer.download(self)
+        return self._readable()
+
+    def _readable(self) -> npt.NDArray[Any]:
+        """The elements in an array that cannot be changed."""
+        array = transfer.download(self).view()
+        array.flags.writeable = False
+        return array
 
     def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """The elements as a NumPy array, for ``np.asarray``; waits for the device.
+
+        The array can only be read where the tensor requires gradients.
 
         Example:
             >>> import dl4all as dl
@@ -190,7 +218,7 @@ class Tensor(Methods, Properties, Conversions, InplaceMethods, RandomFills, NewT
             >>> np.asarray(dl.tensor([1.0, 2.0])).tolist()
             [1.0, 2.0]
         """
-        array = transfer.download(self)
+        array = self._readable() if self.requires_grad else transfer.download(self)
         with host_memory("numpy"):
             return np.array(array, dtype) if copy or not self.device.is_host else np.asarray(array, dtype)
 

@@ -24,7 +24,7 @@ from dl4all.runtime.protocols import Clock, Ran
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.spirv import Shader
 
-Kind = Literal["op", "kernel", "upload", "download", "allocation", "task", "wait", "fallback"]
+Kind = Literal["op", "kernel", "upload", "download", "allocation", "task", "wait", "fallback", "range"]
 LONGEST_VALUE = 40  # characters of a define that a kernel's name shows
 
 
@@ -44,6 +44,7 @@ class Event:
     * ``task``: what a :class:`dl4all.Stream` ran, from begin to end.
     * ``wait``: a stream, or the host where ``stream`` is empty, waited for an event, a task or a device.
     * ``fallback``: the host computed for a device, for want of a kernel; ``nbytes`` were moved for that.
+    * ``range``: a part of the program that it named, by :class:`dl4all.profiler.record_function`.
     """
 
     kind: Kind
@@ -66,6 +67,7 @@ class Event:
     awaits: int = -1  # number of the task that was waited for
     submitted: float = 0.0  # when the task was
     state: str = ""  # how the task ended
+    parent: Event | None = field(default=None, repr=False)  # the innermost op or range that it happened in
 
     @property
     def seconds(self) -> float:
@@ -169,9 +171,14 @@ class Recorder:
             spans = self._local.spans = []
         return spans
 
+    @property
+    def _parent(self) -> Event | None:
+        """The innermost op or range that this thread is in."""
+        return getattr(self._local, "parent", None)
+
     def _add(self, kind: Kind, name: str, device: str, **facts: Any) -> Event:
         now = self.now()
-        facts = {"phase": phase.current()} | facts
+        facts = {"phase": phase.current(), "parent": self._parent} | facts
         spans = self._spans
         if spans:
             inside = spans[-1].event
@@ -190,10 +197,23 @@ class Recorder:
         depth = len(spans)
         try:
             spans.append(span)
+            self._local.parent = span.event
             yield span
         finally:
             del spans[depth:]  # with what an exception has kept from ending
+            self._local.parent = span.event.parent
             span.event.end = self.now()
+
+    @contextlib.contextmanager
+    def range(self, name: str) -> Iterator[None]:
+        """A part of the program that this thread is in, until it leaves it."""
+        event = self._add("range", name, "")
+        try:
+            self._local.parent = event
+            yield
+        finally:
+            self._local.parent = event.parent
+            event.end = self.now()
 
     def kernel(self, device: str, shader: Shader, nbytes: int, written: object) -> Ran:
         """A dispatch about to be recorded; the stream calls what is returned when it has run."""

@@ -80,7 +80,7 @@ def _slice(event: Event, thread: int, shift: float) -> Slice:
 def _track(event: Event, thread: int) -> Track:
     """The process and the track in it that show an event."""
     clock = VIRTUAL if event.clock == "virtual" else ""
-    if event.kind in ("op", "allocation", "fallback") or (event.kind == "wait" and not event.stream):
+    if event.kind in ("op", "range", "allocation", "fallback") or (event.kind == "wait" and not event.stream):
         return _track_of_thread(event, thread)
     process = event.device + clock
     if event.kind == "task":

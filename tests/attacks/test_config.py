@@ -13,7 +13,7 @@ import pytest
 import dl4all as dl
 from dl4all import config
 from dl4all.errors import ConfigError
-from dl4all.runtime import registry
+from dl4all.runtime import file_cache, registry
 from dl4all.training.config import read_config
 from tests.conftest import need
 from tests.support.subcases import each
@@ -142,6 +142,7 @@ def test_a_working_directory_that_was_deleted(
     user = tmp_path / "config" / "dl4all" / "dl4all.toml"
     user.parent.mkdir(parents=True)
     monkeypatch.setenv("DL4ALL_CACHE_DIR", "relative")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     shutil.rmtree(here)
     with pytest.raises(FileNotFoundError):
         Path.cwd()
@@ -150,6 +151,18 @@ def test_a_working_directory_that_was_deleted(
     assert config.device_setting() is None
     user.write_text('device = "cpu"')
     assert config.device_setting() == ("cpu", str(user))
+
+
+def test_a_relative_cache_folder_stays_where_it_was(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of those who write when the program ends, from whatever directory that is in."""
+    monkeypatch.setenv("DL4ALL_CACHE_DIR", "relative")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert file_cache.folder() == here / "relative"
+    shutil.rmtree(here)
+    assert file_cache.folder().is_absolute()
+    assert not file_cache.folder().is_relative_to(here)
 
 
 RUNS: dict[str, bytes] = {

@@ -185,6 +185,26 @@ def test_a_graph_is_used_once_unless_it_is_kept() -> None:
         y.backward()
 
 
+def test_parts_of_a_graph_without_saved_tensors_are_used_again(device: str) -> None:
+    """As in PyTorch: what several losses share may be gone through by the backward of each."""
+    values = np.random.default_rng(3).standard_normal((3, 1)).astype(np.float32)
+    x = dl.tensor(values, device=device).requires_grad_()
+    shared = x.expand(3, 5).transpose(0, 1)[1:].flatten()
+    total = dl.cat([shared, shared]).sum()
+    (shared * shared.detach()).sum().backward()
+    total.backward()
+    total.backward()
+    np.testing.assert_allclose(x.grad.numpy(), 4 * values + 16, rtol=1e-6)
+
+
+def test_indices_that_a_node_holds_go_with_the_first_backward() -> None:
+    x = leaf([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    rows = dl.nn.functional.embedding(dl.tensor([2, 0, 2], device="cpu"), x)
+    rows.sum().backward()
+    with pytest.raises(GradientError, match=r"^\[embedding\] what its gradient needs was freed"):
+        rows.sum().backward()
+
+
 def test_results_are_freed_without_the_garbage_collector() -> None:
     gc.disable()
     try:

@@ -21,6 +21,7 @@ from dl4all.errors import OutOfMemoryError
 from dl4all.runtime import measurements, registry
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.measurements import Measurement
+from tests.cli.conftest import Command
 
 devices_command = import_module("dl4all.cli.devices")  # the package has the command under this name
 
@@ -182,9 +183,15 @@ def test_configured_device_is_what_auto_takes() -> None:
     ],
 )
 def test_bad_input_is_one_line_and_status_2(
-    arguments: list[str], environment: dict[str, str], words: list[str]
+    monkeypatch: pytest.MonkeyPatch,
+    command: Command,
+    arguments: list[str],
+    environment: dict[str, str],
+    words: list[str],
 ) -> None:
-    done = run(*arguments, **environment)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    done = command(*arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import Command
+
 COMMAND = Path(sys.executable).with_name("dl4all")
 WORK = "import dl4all as dl; x = dl.ones(3, 3, device='cpu'); (x @ x).relu(); "
 
@@ -101,9 +103,12 @@ def test_the_trace(tmp_path: Path) -> None:
         (["--trace"], "--trace"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(tmp_path: Path, arguments: list[str], word: str) -> None:
+def test_bad_input_is_one_line_and_status_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, arguments: list[str], word: str
+) -> None:
     script(tmp_path, "print('ran')")
-    done = run(tmp_path, *arguments)
+    monkeypatch.chdir(tmp_path)
+    done = command("profile", *arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1

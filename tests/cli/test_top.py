@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 from dl4all.cli import cli
 from dl4all.scheduler import published, publisher
+from tests.cli.conftest import Command
 
 module: Any = import_module("dl4all.cli.top")  # the package has the command under this name
 
@@ -354,8 +355,8 @@ def test_a_terminal_has_the_table_drawn_anew(folder: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("arguments", [["--interval", "0"], ["--interval", "x"], ["more"]])
-def test_bad_input_is_one_line_and_status_2(folder: Path, arguments: list[str]) -> None:
-    done = subprocess.run([COMMAND, "top", *arguments], capture_output=True, text=True, check=False)
+def test_bad_input_is_one_line_and_status_2(folder: Path, command: Command, arguments: list[str]) -> None:
+    done = command("top", *arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1

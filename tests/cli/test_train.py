@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 import dl4all as dl
 from dl4all.cli import cli
+from tests.cli.conftest import Command
 
 COMMAND = Path(sys.executable).with_name("dl4all")
 CONFIG = """
@@ -108,10 +109,13 @@ def test_going_on(folder: Path) -> None:
         (["bare.toml", "--resume"], ["--resume needs a folder"]),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(folder: Path, arguments: list[str], words: list[str]) -> None:
+def test_bad_input_is_one_line_and_status_2(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: Command, arguments: list[str], words: list[str]
+) -> None:
     (folder / "wrong.toml").write_text(CONFIG.replace("epochs", "epoch"))
     (folder / "bare.toml").write_text(CONFIG.replace('folder = "out"', ""))
-    done = run(folder, *arguments)
+    monkeypatch.chdir(folder)
+    done = command("train", *arguments)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert all(word in done.stderr for word in words)

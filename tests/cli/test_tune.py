@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,11 +20,11 @@ from dl4all.ops.core import autotune
 from dl4all.ops.core.autotune import SPACES
 from dl4all.ops.linalg import gemm, matvec
 from dl4all.runtime import device_records
+from tests.cli.conftest import Command
 from tests.conftest import need
 
 tune_command = import_module("dl4all.cli.tune")  # the package has the command under this name
 
-COMMAND = Path(sys.executable).with_name("dl4all")
 pytestmark = pytest.mark.vulkan
 SMALL = (("one layer", matvec.MatvecProblem(1, 40, 70)), ("its twin", matvec.MatvecProblem(3, 41, 71)))
 
@@ -170,10 +167,8 @@ def test_one_process_measures_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None
         (["--budget", "0"], ["--budget"]),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(arguments: list[str], words: list[str]) -> None:
-    done = subprocess.run(
-        [COMMAND, "tune", *arguments], capture_output=True, text=True, env=os.environ, check=False
-    )
+def test_bad_input_is_one_line_and_status_2(command: Command, arguments: list[str], words: list[str]) -> None:
+    done = command("tune", *arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1

@@ -342,3 +342,29 @@ def test_what_there_is_not() -> None:
     with pytest.raises(NotImplementedError, match=r"use sample\(\) and log_prob\(\)"):
         d.Categorical(dl.ones(3)).rsample()
     assert d.Normal(0.0, -1.0, validate_args=False).scale.item() == -1.0
+
+
+@pytest.mark.parametrize(
+    "name", ["real", "boolean", "positive", "nonnegative", "unit_interval", "simplex", "one_hot", "real_vector",
+             "nonnegative_integer", "positive_integer"]
+)  # fmt: skip
+def test_constraints_answer_for_arrays_as_for_tensors(name: str) -> None:
+    constraint = getattr(dl.distributions.constraints, name)
+    expected = getattr(torch.distributions.constraints, name)
+    assert constraint.takes_arrays
+    random = generator(name)
+    weights = random.random((3, N)).astype(np.float32)
+    one_hot = np.eye(N, dtype=np.float32)[random.integers(0, N, 3)]
+    whole = random.integers(0, 4, (3, N))
+    values = [weights, weights / weights.sum(-1, keepdims=True), one_hot, number(name), whole, whole + 1,
+              weights.astype(np.float32) * np.nan, weights + np.inf, -one_hot]  # fmt: skip
+    answers = set()
+    for value in values:
+        found = dl.tensor(value, device="cpu")
+        allowed = bool(expected.check(torch.from_numpy(value)).all())
+        assert constraint.allows(found) is allowed, value
+        assert bool(constraint.check(found).all()) is allowed, value
+        answers.add(allowed)
+    assert answers == {True, False}
+    with pytest.raises(ArgumentError, match="constraint"):
+        dl.distributions.Binomial(dl.tensor([2.0, 3.0]), probs=0.5).log_prob(dl.tensor([2.0, 4.0]))

@@ -13,7 +13,8 @@ from dl4all.errors import ArgumentError
 from dl4all.graph.compiled import Compiled
 from dl4all.nn import functional as F
 from dl4all.ops.core.op import Example, Op
-from tests.support.operands import CASES, IDS, LAYOUTS, Layout, operands_of
+from tests.support.operands import LAYOUTS, Layout, operands_of
+from tests.support.subcases import each_example
 
 Arrays = list[np.ndarray[Any, Any]]
 
@@ -32,11 +33,10 @@ def same(found: Any, expected: Any) -> None:
         np.testing.assert_array_equal(one.numpy(), other.numpy(), strict=True)
 
 
-@pytest.mark.parametrize(("op", "example"), CASES, ids=IDS)
-def test_every_op(op: Op[...], example: Example) -> None:
+@each_example("layout", LAYOUTS.values())
+def test_every_op(op: Op[...], case: Example, layout: Layout) -> None:
     with dl.no_grad():
-        for layout in LAYOUTS.values():
-            _check_op(op, example, layout)
+        _check_op(op, case, layout)
 
 
 def _check_op(op: Op[...], example: Example, layout: Layout) -> None:

@@ -17,7 +17,7 @@ import dl4all as dl
 from dl4all.errors import ArgumentError, GradientError, ShapeError
 from dl4all.scheduler.group import DeviceGroup
 from dl4all.scheduler.simulation import simulated_device
-from tests.support.parallel_training import TIMEOUT, Counting, convolutions, images, tiny, vectors
+from tests.support.parallel_training import TIMEOUT, Counting, allocated, convolutions, images, tiny, vectors
 from tests.support.parallel_training import evenly as evenly
 
 pytestmark = pytest.mark.usefixtures("deadline")
@@ -530,17 +530,17 @@ def test_nothing_is_left_of_a_step() -> None:
     for _ in range(2):
         step(network)
     gc.collect()
-    before = [device.pool.stats.allocated for device in devices]
+    before = allocated(group)
     for _ in range(4):
         step(network)
     gc.collect()
-    assert [device.pool.stats.allocated for device in devices] == before
+    assert allocated(group) == before
     replicas = [weakref.ref(replica.module) for replica in network._replicas.values()]
     assert len(replicas) == 2
     del network
     gc.collect()
+    assert allocated(group)[1] == 0
     assert not any(replica() for replica in replicas)
-    assert devices[1].pool.stats.allocated == 0
     group.close()
 
 

@@ -7,7 +7,6 @@ import gc
 import itertools
 import random
 import threading
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,13 @@ import dl4all as dl
 from dl4all.errors import DeviceError, DeviceLostError
 from dl4all.multi_device import sharded_step
 from dl4all.runtime.simulated.description import Failure, FailureKind
-from dl4all.scheduler.device import Device
 from dl4all.scheduler.group import DeviceGroup
 from dl4all.scheduler.simulation import simulated_device
 from tests.support.parallel_training import (
     TIMEOUT,
     Counting,
     Outcome,
+    allocated,
     convolutions,
     distance,
     images,
@@ -33,6 +32,7 @@ from tests.support.parallel_training import (
     train,
     vectors,
 )
+from tests.support.parallel_training import ended_threads as ended_threads
 from tests.support.subcases import each
 
 pytestmark = pytest.mark.usefixtures("deadline", "split_by_speed")
@@ -48,17 +48,6 @@ def poisoned() -> None:
     """Instead of the one that fills memory, which would be a command more of simulated devices."""
 
 
-@pytest.fixture(autouse=True)
-def ended_threads() -> Iterator[None]:
-    """No stream of a group outlives it."""
-    before = set(threading.enumerate())
-    yield
-    for thread in set(threading.enumerate()) - before:
-        if "of a group" in thread.name:
-            thread.join(TIMEOUT)
-            assert not thread.is_alive(), thread.name
-
-
 @functools.cache
 def alone() -> Outcome:
     return train(["cpu"], steps=6)
@@ -66,13 +55,6 @@ def alone() -> Outcome:
 
 def retired(group: DeviceGroup) -> list[int]:
     return [number for number, device in enumerate(group.devices) if device in group.retired]
-
-
-def nothing_is_left(devices: Sequence[Device], group: DeviceGroup) -> None:
-    """Of a network that nobody holds any more."""
-    gc.collect()
-    held = {str(d): d.pool.stats.allocated for d in devices if d not in group.retired}
-    assert not any(held.values()), held
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -92,7 +74,8 @@ def test_a_failure_of_another_device(kind: Any, phase: str, after: int, number: 
         assert retired(group) in ([], [number])
     else:
         assert retired(group) == ([number] if kind in FATAL else [])
-    nothing_is_left(devices, group)
+    gc.collect()
+    assert not any(allocated(group))  # of a network that nobody holds any more
 
 
 @pytest.mark.parametrize("kind", FATAL)

@@ -15,6 +15,7 @@ from dl4all.errors import ArgumentError, GradientError, ShapeError
 from dl4all.ops.random.generator import default_generator
 from dl4all.scheduler.simulation import simulated_device
 from tests.conftest import need
+from tests.support.parallel_training import allocated
 
 pytestmark = pytest.mark.usefixtures("deadline")
 
@@ -355,13 +356,13 @@ def test_inference_keeps_nothing() -> None:
     with group_of(devices) as group:
         piped = dl.pipeline(model, group, split=[2, 5]).eval()
         assert not any(module.training for module in model.modules())
-        held = [device.pool.stats.allocated for device in devices]
+        held = allocated(group)
         with dl.no_grad():
             outputs = piped(inputs)
         assert not outputs.requires_grad
         np.testing.assert_allclose(outputs.numpy(), reference(inputs).numpy(), rtol=1e-5)
         del outputs
-        assert [device.pool.stats.allocated for device in devices] == held
+        assert allocated(group) == held
         assert piped.train().training
         assert model.get_submodule("0.1").training
 

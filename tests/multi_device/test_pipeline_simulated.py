@@ -17,6 +17,7 @@ from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import SimulatedBackend
 from dl4all.runtime.simulated.description import Failure
 from dl4all.scheduler.simulation import simulated_device
+from tests.support.parallel_training import allocated
 
 pytestmark = pytest.mark.usefixtures("deadline")
 
@@ -162,10 +163,10 @@ def test_nothing_is_left_behind() -> None:
     devices = devices_of(2)
     with dl.DeviceGroup(devices) as group:
         piped = dl.pipeline(model, group, split=[8])
-        held = [device.pool.stats.allocated for device in devices]
+        held = allocated(group)
         piped.train_step(inputs, targets, MSE)
         model.zero_grad()
-        assert [device.pool.stats.allocated for device in devices] == held
+        assert allocated(group) == held
 
 
 def test_a_model_that_fits_two_devices_and_not_one() -> None:

@@ -33,6 +33,19 @@ def test_module_list() -> None:
         layers.append(abs)  # type: ignore[arg-type]
 
 
+def test_module_list_with_a_layer_left_out() -> None:
+    layers = ModuleList([None, Linear(3, 3)]).append(None)
+    assert (len(layers), layers[0], layers[-1], bool(layers[1])) == (3, None, None, True)
+    assert list(layers.state_dict()) == ["1.weight", "1.bias"]
+    layers[0] = ReLU()
+    layers.insert(1, None)
+    assert [type(layer).__name__ for layer in layers] == ["ReLU", "NoneType", "Linear", "NoneType"]
+    del layers[1]
+    assert [name for name, _ in layers.named_children()] == ["0", "1"]
+    with pytest.raises(ArgumentError, match=r"\[Sequential\] layer 0 must be a Module, got None"):
+        Sequential(None)
+
+
 def test_module_dict() -> None:
     heads = ModuleDict({"a": Linear(3, 1), "b": Linear(3, 2)})
     assert (list(heads), len(heads), "a" in heads, "c" in heads) == (["a", "b"], 2, True, False)

@@ -50,6 +50,10 @@ CASES: dict[str, tuple[Call, tuple[NDArray, ...]]] = {
     "threshold_": (lambda F, i, x: F.threshold_(x * 2, 0.5, 0.25), (values(4, 5),)),
     "channel_shuffle": (lambda F, i, x: F.channel_shuffle(x, 3), (values(2, 6, 2, 3),)),
     "local_response_norm": (lambda F, i, x: F.local_response_norm(x, 4, 0.5, 0.6, 2.0), (values(2, 6, 3),)),
+    "local_response_norm of ints": (
+        lambda F, i, x: F.local_response_norm(x, 4, 0.5, 0.6, 2.0),
+        (np.random.default_rng(7).integers(-9, 9, (2, 6, 3)),),
+    ),
     "local_response_norm of 5": (lambda F, i, x: F.local_response_norm(x, 5), (values(2, 6, 3, 2),)),
     "bilinear": (
         lambda F, i, *x: F.bilinear(*x),
@@ -403,8 +407,9 @@ def test_lists_and_dicts_of_parameters() -> None:
     assert [name for name, _ in named.named_parameters()] == ["a", "b"]
     del named["a"]
     assert list(named.keys()) == ["b"]
-    with pytest.raises(ArgumentError, match=r"\[ParameterList\] expected"):
-        scales.append(3)  # type: ignore[arg-type]
+    scales.extend([dl.nn.ParameterList([dl.rand(5)]), 3, None])
+    assert [name for name, _ in scales.named_parameters()] == ["0", "1", "2", "3.0"]
+    assert (len(scales), scales[4], scales[5]) == (6, 3, None)
     with pytest.raises(ArgumentError, match="attribute of modules"):
         named["training"] = dl.ones(1)
 

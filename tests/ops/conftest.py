@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 import dl4all as dl
 from dl4all.ops.core.op import Op
-from tests.conftest import VALIDATED
 from tests.support.autotune_harness import Bench
+from tests.support.selection import AGAIN, within
 from tests.support.subcases import FULL
 
 # Kompute builds a pipeline for every set of buffers, which takes a software driver most of a test's time. It
@@ -36,12 +35,10 @@ OTHER_VALUES = {
     "test_special_pairs",
     "test_special_values_go_through_as_in_numpy",
 }
-AGAIN = VALIDATED or bool(os.environ.get("DL4ALL_LIMITS"))
-FOLDER = Path(__file__).parent
 
 
 def _runs(item: pytest.Item) -> bool:
-    if FOLDER not in item.path.parents:
+    if not within(item, ("tests/ops",)):
         return True
     name = getattr(item, "originalname", "")
     if AGAIN and (item.path.stem.endswith(MORE_NUMBERS) or (name in OTHER_VALUES and not FULL)):

@@ -14,9 +14,16 @@ from dl4all.errors import ArgumentError, GradientError
 from dl4all.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 torch = pytest.importorskip("torch", reason="interfaces are compared with PyTorch's")
-from torch.testing._internal.common_optimizers import optim_db  # noqa: E402
+NAMES = [
+    "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam", "RAdam",
+    "RMSprop", "Rprop", "SGD", "SparseAdam",
+]  # fmt: skip
 
-NAMES = sorted({str(info.name) for info in optim_db})
+
+def test_every_optimizer_of_pytorchs_database_is_there() -> None:
+    from torch.testing._internal.common_optimizers import optim_db  # takes seconds, which collecting need not
+
+    assert sorted({str(info.name) for info in optim_db}) == NAMES
 
 
 def matrix(device: str = "cpu", seed: int = 3) -> dl.Tensor:
@@ -253,12 +260,36 @@ def test_refusals(make: Any, message: str) -> None:
         make(matrix())
 
 
+@pytest.mark.parametrize("sparse_dim", [1, 2])
+@pytest.mark.parametrize("maximize", [False, True])
+def test_sparse_adam_steps_as_pytorch_does(maximize: bool, sparse_dim: int, device: str) -> None:
+    rng = np.random.default_rng(22)
+    start = rng.standard_normal((7, 3)).astype(np.float32)
+    gradients = [rng.standard_normal((7, 3)) * (rng.random((7, 1)) < 0.4) for _ in range(5)]
+    gradients.insert(2, np.zeros((7, 3)))
+    ends = []
+    for library in (dl, torch):
+        where = {"device": device} if library is dl else {}
+        w = library.tensor(start, **where).requires_grad_()
+        optimizer = library.optim.SparseAdam([w], lr=0.1, betas=(0.8, 0.95), maximize=maximize)
+        for gradient in gradients:
+            sparse = library.tensor(gradient.astype(np.float32), **where).to_sparse(sparse_dim)
+            w.grad = sparse + sparse  # no index is there only once
+            optimizer.step()
+        state = optimizer.state[w]
+        assert state["step"] == len(gradients)
+        tensors = (w.detach(), state["exp_avg"], state["exp_avg_sq"])
+        ends.append([one.cpu().numpy() for one in tensors])
+    for one, other in zip(*ends, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-6, atol=1e-7)
+
+
 def test_dense_gradients_of_sparse_adam() -> None:
     w = matrix()
     optimizer = dl.optim.SparseAdam([w])
     optimizer.step()
     give_gradient(w, 1)
-    with pytest.raises(GradientError, match=r"use dl4all.optim\.Adam"):
+    with pytest.raises(GradientError, match=r"dl4all\.optim\.Adam"):
         optimizer.step()
 
 

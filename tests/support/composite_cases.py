@@ -102,6 +102,16 @@ ELEMENTWISE: Calls = {
     "ldexp": (call(F.ldexp, X, (5,)),),
     "xlogy": (call(F.xlogy, X, (5,), limits=POSITIVE),),
     "log_ndtr": (call(F.log_ndtr, X),),
+    "nextafter": (call(lambda x, y: F.nextafter(x, y), X, (5,)),),
+    "ndtr": (call(lambda x: F.ndtr(x)),),
+    "entr": (call(lambda x: F.entr(x), X, limits=POSITIVE),),
+    "xlog1py": (call(lambda x, y: F.xlog1py(x, y), X, (5,), limits=POSITIVE),),
+    "mvlgamma": (call(lambda x: F.mvlgamma(x + 1, 3), X, limits=POSITIVE),),
+    "frexp": (call(lambda x: F.frexp(x).mantissa, X, limits=(0.6, 0.9)),),
+    "gradient": (
+        call(lambda x: F.gradient(x, spacing=0.5, edge_order=2)),
+        call(lambda x: F.gradient(x, dim=1, spacing=[floats(0.0, 1.0, 1.5, 3.0, 7.0)])),
+    ),
     "polygamma": (call(lambda x: F.polygamma(1, x), X, limits=POSITIVE),),
     "masked_fill": (call(lambda x: F.masked_fill(x, MASK, 2.0)),),
 }

@@ -45,6 +45,25 @@ MATRICES: Calls = {
     "svd_factors": (call(reconstructed, (2, 5, 3)),),
     "svd": (call(lambda x: F.svd(x).S, (5, 3)),),
     "pinverse": (call(F.pinverse, (5, 3)),),
+    "triangular_solve": (
+        call(lambda x, y: F.triangular_solve(y, regular(x), transpose=True).solution, SQUARE, (2, 3, 2)),
+    ),
+    "cholesky_solve": (call(lambda x, y: F.cholesky_solve(y, regular(x)), SQUARE, (3, 2)),),
+    "cholesky_inverse": (call(lambda x: F.cholesky_inverse(regular(x), True), SQUARE),),
+    "tensorsolve": (call(lambda x, y: F.tensorsolve(regular(x).reshape(2, 3, 6), y), (6, 6), (2, 3)),),
+    "tensorinv": (call(lambda x: F.tensorinv(regular(x).reshape(2, 3, 6)), (6, 6)),),
+    "inv_ex": (call(lambda x: F.inv_ex(regular(x)).inverse, SQUARE),),
+    "solve_ex": (call(lambda x, y: F.solve_ex(regular(x), y).result, SQUARE, (3, 2)),),
+    "cholesky_ex": (call(lambda x: F.cholesky_ex(positive(x)).L, SQUARE),),
+    "matrix_exp": (call(F.matrix_exp, SQUARE), call(F.matrix_exp, (1, 1))),
+    "segment_reduce": (
+        call(lambda x: F.segment_reduce(x, "mean", lengths=ints(2, 0, 1), initial=0.0)),
+        call(
+            lambda x: F.segment_reduce(
+                x, "max", offsets=ints([0, 2, 5], [0, 1, 5], [0, 5, 5]), axis=1, initial=0.1
+            )
+        ),
+    ),
     "cov": (call(F.cov), call(lambda x, y: F.cov(x, aweights=y.abs() + 1), X, (5,))),
     "corrcoef": (call(F.corrcoef, X),),
     "combinations": (call(F.combinations, (5,)),),

@@ -24,7 +24,6 @@ Layout = Callable[[NDArray, "str | dl.Device"], "tuple[dl.Tensor, NDArray]"]
 TOLERANCE = {"float32": 1e-5, "float64": 1e-13, "float16": 4e-3}
 
 CASES = [(op, example) for op in REGISTRY.values() for example in op.examples]
-IDS = [f"{op.name}-{example}" for op, example in CASES]
 
 
 def generator(*names: object) -> np.random.Generator:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,6 +57,32 @@ def tiny() -> dl.nn.Sequential:
     """Two layers with dropout between them, for rows of 4 numbers."""
     dl.manual_seed(4)
     return dl.nn.Sequential(dl.nn.Linear(4, 8), dl.nn.Tanh(), dl.nn.Dropout(0.25), dl.nn.Linear(8, CLASSES))
+
+
+@pytest.fixture(autouse=True)
+def ended_threads() -> Iterator[None]:
+    """No stream of a group outlives it."""
+    before = set(threading.enumerate())
+    yield
+    gc.collect()
+    for thread in set(threading.enumerate()) - before:
+        if "of a group" in thread.name:
+            thread.join(TIMEOUT)
+            assert not thread.is_alive(), thread.name
+
+
+def allocated(group: DeviceGroup) -> list[int]:
+    """The bytes in use on the devices that still work, once the streams' threads hold none of them.
+
+    A thread wakes those who wait for a task before it lets go of the task itself, and may be kept from
+    running in between.
+    """
+    for thread in threading.enumerate():
+        if any(thread.name == f"{device} of a group" for device in group.retired):
+            thread.join(TIMEOUT)
+    for device in group.alive:
+        group.stream(device).submit(int).wait()
+    return [device.pool.stats.allocated for device in group.alive]
 
 
 @pytest.fixture

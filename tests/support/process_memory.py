@@ -30,6 +30,7 @@ MOST = 3072 * MIB
 """What a process may take. A run in which one took more fails. Launching all shaders on imitated hardware,
 late in a run, was seen to reach 2,349 MiB."""
 
+PROCESS = psutil.Process()
 peaks: dict[str, tuple[int, str]] = {}
 """The most bytes that each process of this run had, and the test that took them."""
 _peak = (0, "")
@@ -56,7 +57,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def _resident() -> int:
     """The bytes of memory that this process has now."""
-    return int(psutil.Process().memory_info().rss)
+    return int(PROCESS.memory_info().rss)
 
 
 def _most_resident() -> int:

@@ -97,3 +97,23 @@ def test_gradients_go_back_through_conversions(device: str) -> None:
     y.backward(dl.ones(2, dtype="float64", device="cpu"))
     assert (x.grad.dtype, str(x.grad.device)) == (np.float32, device)
     assert x.grad.tolist() == [3, 5]
+
+
+def test_arrays_of_what_requires_gradients_are_read_alone(device: str) -> None:
+    values = np.random.default_rng(3).standard_normal((3, 2)).astype(np.float32)
+    leaf = dl.tensor(values, device=device, requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"\[numpy\] .* requires gradients; use \.detach\(\)\.numpy\(\)"):
+        leaf.numpy()
+    for array, expected in (((leaf * 2).numpy(), values * 2), (np.asarray(leaf), values)):
+        np.testing.assert_array_equal(array, expected)
+    shared = np.asarray(leaf) if device == "cpu" else (leaf * 2).numpy()
+    for array in (shared, (leaf * 2).numpy()):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    for given in (leaf.numpy(force=True), leaf.detach().numpy(), np.array(leaf), dl.tensor(leaf).numpy()):
+        np.testing.assert_array_equal(given, values)
+        given[0] = 1  # a copy, or the tensor's memory: nobody differentiates what NumPy does
+        leaf.detach()[...] = dl.tensor(values, device=device)
+    ours = dl.tensor([leaf[0, 1], (leaf * 2)[2, 0]])
+    np.testing.assert_array_equal(ours.numpy(), (values[0, 1], values[2, 0] * 2))
+    np.testing.assert_array_equal(leaf.new_tensor([[leaf[0, 1]], [3.0]]).numpy()[0, 0], values[0, 1])

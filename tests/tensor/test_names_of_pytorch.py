@@ -300,6 +300,61 @@ def test_numbers_on_the_cpu_beside_tensors_of_a_device() -> None:
         scale.detach().add_(x)
 
 
+BESIDE_A_NUMBER: dict[str, Callable[[Any, Any], Any]] = {
+    "pow": lambda x, n: n**x,
+    "where": lambda x, n: dl.where(x > 0.5, n, x),
+    "clamp": lambda x, n: x.clamp(min=n),
+    "lerp": lambda x, n: x.lerp(x * x, n),
+    "addcmul": lambda x, n: dl.addcmul(x, x, n, value=2),
+    "addcdiv": lambda x, n: dl.addcdiv(x, n, x + 1),
+    "masked_fill": lambda x, n: x.masked_fill(x > 0.5, n),
+    "hypot": lambda x, n: dl.hypot(n, x),
+    "logaddexp": lambda x, n: x.logaddexp(n),
+    "index_fill": lambda x, n: x.index_fill(1, dl.tensor([4, 0], device=x.device), n),
+    "index_put": lambda x, n: dl.index_put(x, (dl.tensor([2, 0], device=x.device),), n),
+    "accumulate": lambda x, n: dl.index_put(x, (dl.tensor([2, 2], device=x.device),), n, accumulate=True),
+    "setitem": lambda x, n: _with_item(x, (slice(1, 3), 2), n),
+    "rows": lambda x, n: _with_item(x, [0, 2], n),
+    "mask": lambda x, n: _with_item(x, x > 0.5, n),
+}
+
+
+def _with_item(x: Any, key: Any, value: Any) -> Any:
+    changed = x * 1
+    changed[key] = value
+    return changed
+
+
+@pytest.mark.vulkan
+@pytest.mark.parametrize("name", BESIDE_A_NUMBER)
+def test_what_takes_a_number_on_the_cpu(name: str) -> None:
+    """As in PyTorch: every function that takes a number takes a tensor without axes, of the CPU."""
+    call, values = BESIDE_A_NUMBER[name], np.random.default_rng(5).random((3, 5), np.float32)
+    results = []
+    for device in ("cpu", "vulkan:0"):
+        x = dl.tensor(values, device="vulkan:0", requires_grad=True)
+        n = dl.tensor(0.3, device=device, requires_grad=True)
+        y = call(x, n)
+        (y * y).sum().backward()
+        assert (y.device, n.grad.device) == ("vulkan:0", device)
+        results.append((y.detach().numpy(), x.grad.numpy(), n.grad.numpy()))
+    for beside, together in zip(*results, strict=True):
+        np.testing.assert_array_equal(beside, together)
+
+
+@pytest.mark.vulkan
+def test_tensors_with_axes_stay_on_their_device() -> None:
+    x = dl.rand(3, 5, device="vulkan:0")
+    with pytest.raises(
+        ArgumentError, match=r"\[setitem\] operands live on different devices, vulkan:0 and cpu"
+    ):
+        x[[0, 2]] = dl.rand(2, 5, device="cpu")
+    with pytest.raises(
+        ArgumentError, match=r"\[hypot\] operands live on different devices, vulkan:0 and cpu"
+    ):
+        dl.hypot(x, dl.rand(5, device="cpu"))
+
+
 def test_printing() -> None:
     x = dl.tensor([[3.14159, 2.71828]] * 3)
     try:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,8 @@ from dl4all.scheduler.device import Device
 from dl4all.scheduler.group import DeviceGroup
 from dl4all.scheduler.simulation import simulated_device
 from tests.conftest import need
-from tests.support.parallel_training import TIMEOUT, convolutions, left, sgd
+from tests.support.parallel_training import TIMEOUT, allocated, convolutions, left, sgd
+from tests.support.parallel_training import ended_threads as ended_threads
 from tests.support.subcases import each
 
 pytestmark = pytest.mark.usefixtures("deadline", "split_by_speed")
@@ -35,18 +35,6 @@ PHASES = ("upload", "forward", "backward", "update", "download")
 @pytest.fixture
 def poisoned() -> None:
     """Instead of the one that fills memory, which would be a command more of simulated devices."""
-
-
-@pytest.fixture(autouse=True)
-def ended_threads() -> Iterator[None]:
-    """No stream of a group outlives it."""
-    before = set(threading.enumerate())
-    yield
-    gc.collect()
-    for thread in set(threading.enumerate()) - before:
-        if "of a group" in thread.name:
-            thread.join(TIMEOUT)
-            assert not thread.is_alive(), thread.name
 
 
 def dataset(count: int = 42) -> dl.data.TensorDataset:
@@ -177,7 +165,7 @@ def test_a_failure_of_the_primary_device(kind: Any, phase: str, after: int) -> N
         assert happened or after == 30
         assert list(group.retired) == (devices[:1] if happened and kind in FATAL else [])
         gc.collect()
-        assert [device.pool.stats.allocated for device in group] == [0] * len(group)
+        assert allocated(group) == [0] * len(group.alive)
     finally:
         group.close()
 

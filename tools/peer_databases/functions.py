@@ -164,8 +164,9 @@ def unstand(value: Any) -> Any:
         return {key: unstand(item) for key, item in value.items()}
     if isinstance(value, slice):
         return slice(*(unstand(part) for part in (value.start, value.stop, value.step)))
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return type(value)(unstand(item) for item in value)
+    if isinstance(value, (list, tuple)):
+        items = [unstand(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
 
 
@@ -183,6 +184,11 @@ def _peer_callable(value: Any) -> Any:
     return lambda *args, **kwargs: unstand(value(*stand(args), **kwargs))
 
 
+def applied(function: Any, value: Any) -> Any:
+    """A function written for PyTorch's tensors, of a result of dl4all's."""
+    return unstand(function(stand(value)))
+
+
 def call(function: Any, operands: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> Any:
     """Call a function of PyTorch's, or one written for it, with dl4all's tensors.
 
@@ -198,7 +204,9 @@ def call(function: Any, operands: tuple[Any, tuple[Any, ...], dict[str, Any]]) -
         kwargs = {key: _peer_callable(item) for key, item in kwargs.items()}
         value, args, kwargs = named(value), named(args), named(kwargs)
         return peer_of(function)(value, *args, **kwargs)
-    if function.__module__.startswith(("torch.masked", "torch.sparse", "torch._ops", "torch._refs")):
+    if getattr(function, "__module__", "").startswith(
+        ("torch.masked", "torch.sparse", "torch._ops", "torch._refs")
+    ):
         raise Missing(f"no public name of {function}")
     kwargs = {key: stand(item) for key, item in kwargs.items()}
     return unstand(function(stand(value), *stand(args), **kwargs))

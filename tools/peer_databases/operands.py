@@ -38,7 +38,11 @@ def to_torch(value: Any) -> Any:
         return getattr(torch, value.name)
     if isinstance(value, dict):
         return {key: to_torch(item) for key, item in value.items()}
-    return [to_torch(item) for item in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, dl.Size):
+        return torch.Size(value)
+    if isinstance(value, tuple):
+        return tuple(to_torch(item) for item in value)
+    return [to_torch(item) for item in value] if isinstance(value, list) else value
 
 
 def peer_tensors(value: Any) -> list[Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.testing._internal import common_methods_invocations as invocations
+from torch.testing._internal.opinfo.core import OpInfo
+from torch.testing._utils import wrapper_set_seed
 
 import dl4all as dl
 from tools.peer_databases import functions, ties
@@ -31,6 +34,13 @@ vars(invocations)["wrapper_set_seed"] = functions.seeded
 VARIED = 10
 """How many samples of an op are computed by its method and in place, too."""
 
+UNWRAPPED = (OpInfo.gradcheck_wrapper, wrapper_set_seed)
+"""Wrappers of gradient checks that change no operands; the others make matrices symmetric or triangular, say,
+where an op reads one half of them only."""
+
+Determined = Callable[[Any], Any]
+"""What of a result is determined, such as singular vectors but for their signs."""
+
 __all__ = ["check", "entries"]
 
 
@@ -50,9 +60,10 @@ def check(name: str, op: Any, dtype: torch.dtype, *, variants: bool = True) -> O
         for number, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=differentiable)):
             operands: Operands = (sample.input, tuple(sample.args), dict(sample.kwargs))
             try:
-                _check_sample(outcome, op, op.op, operands, "")
+                determined = sample.output_process_fn_grad
+                _check_sample(outcome, op, op.op, operands, "", determined)
                 if variants and number < VARIED:
-                    _check_variants(outcome, op, operands)
+                    _check_variants(outcome, op, operands, determined)
             except Missing as error:
                 outcome.count("missing", str(error))
                 if number == 0:
@@ -60,7 +71,7 @@ def check(name: str, op: Any, dtype: torch.dtype, *, variants: bool = True) -> O
     return outcome
 
 
-def _check_variants(outcome: Outcome, op: Any, operands: Operands) -> None:
+def _check_variants(outcome: Outcome, op: Any, operands: Operands, determined: Determined) -> None:
     plain = detached(operands)
     if not isinstance(plain[0], torch.Tensor):
         return
@@ -70,38 +81,48 @@ def _check_variants(outcome: Outcome, op: Any, operands: Operands) -> None:
     for kind, function in ways.items():
         if function is not None:
             try:
-                _check_sample(outcome, op, function, plain, f"{kind} ")
+                _check_sample(outcome, op, function, plain, f"{kind} ", determined)
             except Missing:
                 continue
 
 
 def _check_sample(
-    outcome: Outcome, op: Any, function: Callable[..., Any], operands: Operands, kind: str
+    outcome: Outcome,
+    op: Any,
+    function: Callable[..., Any],
+    operands: Operands,
+    kind: str,
+    determined: Determined,
 ) -> None:
+    def own(operands: Operands, seed: int = 0) -> Any:
+        return determined(call(function, operands, seed))
+
     given = copied(operands)
     try:
-        expected = call(function, given)
+        whole = call(function, given)
     except Exception:  # noqa: BLE001 - ops in place cannot have gradients of their operand
         operands = detached(operands)
         given = copied(operands)
         try:
-            expected = call(function, given)
+            whole = call(function, given)
         except Exception:  # noqa: BLE001 - a sample that PyTorch cannot compute shows nothing
             return
     with outcome.judging(f"{kind}{described(operands)}"):
         peers = tuple(map(moved, copied(operands)))
         dl.manual_seed(0)
         got = functions.call(function, peers)
+        compare(tensors(whole), tensors(to_torch(got)), "result", elements=False)
+        expected, got = determined(whole), functions.applied(determined, got)
         results = tensors(to_torch(got))
         elements = not is_undefined(op)
-        if elements and not all_close(tensors(expected), tensors(call(function, copied(operands), seed=1))):
+        if elements and not all_close(tensors(expected), tensors(own(copied(operands), seed=1))):
             elements = False  # random, or whatever was in memory
 
         def precise() -> list[torch.Tensor]:
-            return tensors(call(function, widened_operands(operands)))
+            return tensors(own(widened_operands(operands)))
 
         def near() -> list[torch.Tensor]:
-            return tensors(call(function, tuple(map(rounded, operands))))
+            return tensors(own(tuple(map(rounded, operands))))
 
         found = tensors(expected)
         if elements and ties.leaves_open(op.name, operands[2]):
@@ -110,11 +131,20 @@ def _check_sample(
         if not tensors(expected) and to_torch(got) != expected:
             raise Wrong(f"result: expected {expected!r}, got {got!r}")
         if elements and is_plain(expected):
-            _check_gradients(function, operands, (given, expected), (peers, got))
+            wrapper = op.gradcheck_wrapper
+            if wrapper not in UNWRAPPED and tensors(expected)[0].requires_grad:
+                function = functools.partial(wrapper, function)
+                given, peers = copied(operands), tuple(map(moved, copied(operands)))
+                expected = own(given)
+                got = functions.applied(determined, functions.call(function, peers))
+            _check_gradients(own, operands, (given, expected), (peers, got))
 
 
 def _check_gradients(
-    function: Callable[..., Any], operands: Operands, own: tuple[Operands, Any], peer: tuple[Any, Any]
+    function: Callable[[Operands], Any],
+    operands: Operands,
+    own: tuple[Operands, Any],
+    peer: tuple[Any, Any],
 ) -> None:
     """Compare gradients; one that is None stands for zeros, as it does in PyTorch's engine."""
     at = [number for number, one in enumerate(tensors(own[1])) if one.requires_grad]
@@ -138,7 +168,7 @@ def _check_gradients(
 
     def again(change: Callable[[Any], Any]) -> list[torch.Tensor]:
         fresh: Any = tuple(map(change, operands))
-        results = [one for one in tensors(call(function, fresh)) if one.requires_grad]
+        results = [one for one in tensors(function(fresh)) if one.requires_grad]
         wanted = [one for one in tensors(fresh) if one.requires_grad]
         weights = widened(cotangents) if change is widened else cotangents
         return _with_zeros(torch.autograd.grad(results, wanted, weights, allow_unused=True), wanted)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dl4all.data.transforms import pictures
 from dl4all.data.transforms.base import Transform, happens, probability
 from dl4all.data.transforms.geometry import checked_range, random_part
-from dl4all.data.transforms.imagenet import _pillow as pillow
+from dl4all.data.transforms.imagenet import pillow
 from dl4all.data.transforms.pictures import check_image
 from dl4all.data.workers import numpy_generator
 from dl4all.errors import ArgumentError

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.data.transforms.base import Transform
-from dl4all.data.transforms.imagenet import _pillow as pillow
+from dl4all.data.transforms.imagenet import pillow
 from dl4all.data.transforms.pictures import is_pil, on_array
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.tensor.creation import from_numpy

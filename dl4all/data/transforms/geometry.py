@@ -10,7 +10,7 @@ from dl4all.data.transforms import pictures
 from dl4all.data.transforms.base import Transform, happens, probability
 from dl4all.data.transforms.imagenet import _MAX_PIXELS as MAX_PIXELS
 from dl4all.data.transforms.imagenet import _crop_start as crop_start
-from dl4all.data.transforms.imagenet import _pillow as pillow
+from dl4all.data.transforms.imagenet import pillow
 from dl4all.data.transforms.pictures import InterpolationMode, check_image, image_size
 from dl4all.data.workers import numpy_generator
 from dl4all.errors import ArgumentError

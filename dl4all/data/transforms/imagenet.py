@@ -83,7 +83,7 @@ def load_image(path: str | PathLike[str]) -> Image:
         >>> load_image(path).mode, load_image(path).size
         ('RGB', (4, 3))
     """
-    pil = _pillow("load_image")
+    pil = pillow("load_image")
     where = fspath(path)
     try:
         with pil.open(where) as picture:
@@ -140,7 +140,7 @@ def resize(image: Image, size: int) -> Image:
         >>> resize(PIL.Image.new("RGB", (640, 427)), 256).size
         (383, 256)
     """
-    pil = _pillow("resize")
+    pil = pillow("resize")
     _check("resize", image, size)
     width, height = image.size
     if not width or not height:
@@ -262,7 +262,12 @@ def imagenet_eval(image: Image, *, resize_to: int = 256, crop: int = 224) -> Arr
     return normalize(to_array(square), IMAGENET_MEAN, IMAGENET_STD)
 
 
-def _pillow(caller: str) -> ModuleType:
+def pillow(caller: str) -> ModuleType:
+    """Pillow's module of images.
+
+    Raises:
+        BackendMissingError: Pillow is not installed.
+    """
     try:
         import PIL.Image
     except ImportError as error:

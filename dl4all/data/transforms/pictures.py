@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.data.transforms.imagenet import _pillow as pillow
+from dl4all.data.transforms.imagenet import pillow
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import limits
 from dl4all.tensor.creation import from_numpy

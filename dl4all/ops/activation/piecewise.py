@@ -223,15 +223,18 @@ def celu(input: TensorBase, alpha: float = 1.0, inplace: bool = False) -> Array:
 @elementwise(
     glsl={
         "float32": "smaller(larger(x, p.min_val), p.max_val)",
-        "int32": "min(max(x, int(p.min_val)), int(p.max_val))",
+        **dict.fromkeys(("int32", "uint8"), "min(max(x, int(p.min_val)), int(p.max_val))"),
         "int64": "smaller(larger(x, widened(int(p.min_val))), widened(int(p.max_val)))",
     },
-    kinds="if",
+    kinds="iuf",
 )
 def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Array:
     """The elements, clamped to the interval from `min_val` to `max_val`, of integers without fractions.
 
     `inplace` writes the result into the input, which it returns.
+
+    Raises:
+        ArgumentError: integers of the input's dtype cannot be as low or as high as a limit.
 
     Example:
         >>> import dl4all as dl

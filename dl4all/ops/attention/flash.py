@@ -20,7 +20,7 @@ from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import ceil_div, check_rounds, pack, shader, strided_grid
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
-from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
+from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.elementwise.rounding import zero
@@ -28,7 +28,7 @@ from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.indexing.triangular import triu
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.copy import copy_into, fill_with
-from dl4all.ops.memory.parts import narrow
+from dl4all.ops.memory.parts import narrow, take_region
 from dl4all.ops.memory.views import contiguous, reshape, transpose
 from dl4all.ops.reduce.softmax_function import softmax, softmax_backward
 from dl4all.ops.reduce.sums import sum
@@ -227,7 +227,7 @@ def split_flat(flat: Any, *shapes: Shape) -> list[Any]:
     """Split a flat concatenation into views of the given shapes."""
     tensors, start = [], 0
     for shape in shapes:
-        tensors.append(reshape(narrow(flat, 0, start, math.prod(shape)), shape))
+        tensors.append(take_region(flat, (shape, contiguous_strides(shape), start)))
         start += math.prod(shape)
     return tensors
 

@@ -22,8 +22,7 @@ from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.comparison import eq
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.linalg.matrix_product import matmul
-from dl4all.ops.memory.parts import narrow
-from dl4all.ops.memory.views import expand, reshape, transpose
+from dl4all.ops.memory.views import expand, in_shape, reshape, transpose
 from dl4all.ops.random.dropout_functions import dropout
 from dl4all.ops.reduce.extrema import amax
 from dl4all.ops.reduce.softmax_function import softmax
@@ -100,7 +99,7 @@ def scaled_dot_product_attention(
     mask = None if attn_mask is None else additive_mask(name, query, attn_mask, (*lead, queries, keys))
     factor = 1 / math.sqrt(max(features, 1)) if scale is None else real(name, "scale", scale)
     q, k, v = [
-        reshape(t if own == lead else expand(t, (*lead, *t.shape[-2:])), math.prod(lead), *t.shape[-2:])
+        in_shape(t if own == lead else expand(t, (*lead, *t.shape[-2:])), math.prod(lead), *t.shape[-2:])
         for t, own in zip((query, key, value), leads, strict=True)
     ]
     if dropout_p or tape.wants_gradient(mask):
@@ -109,7 +108,7 @@ def scaled_dot_product_attention(
         flat_mask, repeats = (None, 1) if mask is None else flatten_mask(mask, lead)
         options = {"scale": factor, "causal": bool(is_causal), "repeats": repeats}
         output = _flash(q, k, v, flat_mask, options)
-    result: T = reshape(output, *lead, queries, columns)
+    result: T = in_shape(output, *lead, queries, columns)
     return result
 
 
@@ -169,7 +168,7 @@ def _flash(query: Any, key: Any, value: Any, mask: Any, options: dict[str, Any])
     count = batch * queries * columns
     with tape.gradients(False):
         flat = flash_attention(query, key, value, mask, **options)
-        output = tape.alias(reshape(narrow(flat, 0, 0, count), batch, queries, columns))
+        output = tape.alias(split_flat(flat, (batch, queries, columns))[0])
     shapes = query.shape, key.shape, value.shape
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:

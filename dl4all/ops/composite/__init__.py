@@ -20,6 +20,7 @@ from dl4all.ops.composite.binary import hypot as hypot
 from dl4all.ops.composite.binary import ldexp as ldexp
 from dl4all.ops.composite.binary import logaddexp as logaddexp
 from dl4all.ops.composite.binary import logaddexp2 as logaddexp2
+from dl4all.ops.composite.binary import nextafter as nextafter
 from dl4all.ops.composite.binary import rsub as rsub
 from dl4all.ops.composite.binary import xlogy as xlogy
 from dl4all.ops.composite.covariance import combinations as combinations
@@ -30,6 +31,7 @@ from dl4all.ops.composite.cumulative import cummin as cummin
 from dl4all.ops.composite.cumulative import logcumsumexp as logcumsumexp
 from dl4all.ops.composite.differences import cumulative_trapezoid as cumulative_trapezoid
 from dl4all.ops.composite.differences import diff as diff
+from dl4all.ops.composite.differences import gradient as gradient
 from dl4all.ops.composite.differences import trapezoid as trapezoid
 from dl4all.ops.composite.differences import trapezoid as trapz
 from dl4all.ops.composite.division import div as div
@@ -41,7 +43,6 @@ from dl4all.ops.composite.factorizations import det as det
 from dl4all.ops.composite.factorizations import eigh as eigh
 from dl4all.ops.composite.factorizations import inverse as inverse
 from dl4all.ops.composite.factorizations import logdet as logdet
-from dl4all.ops.composite.factorizations import pinverse as pinverse
 from dl4all.ops.composite.factorizations import qr as qr
 from dl4all.ops.composite.factorizations import slogdet as slogdet
 from dl4all.ops.composite.factorizations import solve as solve
@@ -70,8 +71,18 @@ from dl4all.ops.composite.join import broadcast_tensors as broadcast_tensors
 from dl4all.ops.composite.join import cartesian_prod as cartesian_prod
 from dl4all.ops.composite.join import column_stack as column_stack
 from dl4all.ops.composite.join import dstack as dstack
+from dl4all.ops.composite.linear_systems import cholesky_ex as cholesky_ex
+from dl4all.ops.composite.linear_systems import cholesky_inverse as cholesky_inverse
+from dl4all.ops.composite.linear_systems import cholesky_solve as cholesky_solve
+from dl4all.ops.composite.linear_systems import inv_ex as inv_ex
+from dl4all.ops.composite.linear_systems import matrix_exp as matrix_exp
+from dl4all.ops.composite.linear_systems import solve_ex as solve_ex
+from dl4all.ops.composite.linear_systems import tensorinv as tensorinv
+from dl4all.ops.composite.linear_systems import tensorsolve as tensorsolve
+from dl4all.ops.composite.linear_systems import triangular_solve as triangular_solve
 from dl4all.ops.composite.matrices import block_diag as block_diag
 from dl4all.ops.composite.matrices import diagflat as diagflat
+from dl4all.ops.composite.matrices import matrix_power as matrix_power
 from dl4all.ops.composite.matrices import trace as trace
 from dl4all.ops.composite.matrices import vander as vander
 from dl4all.ops.composite.nan_quantiles import nanquantile as nanquantile
@@ -80,6 +91,7 @@ from dl4all.ops.composite.order_statistics import median as median
 from dl4all.ops.composite.order_statistics import mode as mode
 from dl4all.ops.composite.order_statistics import nanmedian as nanmedian
 from dl4all.ops.composite.order_statistics import quantile as quantile
+from dl4all.ops.composite.pseudoinverse import pinverse as pinverse
 from dl4all.ops.composite.rearrange import adjoint as adjoint
 from dl4all.ops.composite.rearrange import fliplr as fliplr
 from dl4all.ops.composite.rearrange import flipud as flipud
@@ -96,6 +108,7 @@ from dl4all.ops.composite.scatter_reduction import masked_scatter as masked_scat
 from dl4all.ops.composite.scatter_reduction import put as put
 from dl4all.ops.composite.scatter_reduction import scatter as scatter
 from dl4all.ops.composite.scatter_reduction import scatter_reduce as scatter_reduce
+from dl4all.ops.composite.segment_reduction import segment_reduce as segment_reduce
 from dl4all.ops.composite.set_routines import isin as isin
 from dl4all.ops.composite.set_routines import unique as unique
 from dl4all.ops.composite.set_routines import unique_consecutive as unique_consecutive
@@ -112,8 +125,12 @@ from dl4all.ops.composite.sort_and_search import msort as msort
 from dl4all.ops.composite.sort_and_search import searchsorted as searchsorted
 from dl4all.ops.composite.sort_and_search import sort as sort
 from dl4all.ops.composite.sort_and_search import topk as topk
+from dl4all.ops.composite.special_functions import entr as entr
 from dl4all.ops.composite.special_functions import log_ndtr as log_ndtr
+from dl4all.ops.composite.special_functions import mvlgamma as mvlgamma
+from dl4all.ops.composite.special_functions import ndtr as ndtr
 from dl4all.ops.composite.special_functions import polygamma as polygamma
+from dl4all.ops.composite.special_functions import xlog1py as xlog1py
 from dl4all.ops.composite.splits import dsplit as dsplit
 from dl4all.ops.composite.splits import hsplit as hsplit
 from dl4all.ops.composite.splits import tensor_split as tensor_split
@@ -127,6 +144,7 @@ from dl4all.ops.composite.unary import atanh as arctanh
 from dl4all.ops.composite.unary import atanh as atanh
 from dl4all.ops.composite.unary import deg2rad as deg2rad
 from dl4all.ops.composite.unary import frac as frac
+from dl4all.ops.composite.unary import frexp as frexp
 from dl4all.ops.composite.unary import is_nonzero as is_nonzero
 from dl4all.ops.composite.unary import isneginf as isneginf
 from dl4all.ops.composite.unary import isposinf as isposinf
@@ -167,6 +185,9 @@ __all__ = [
     "cartesian_prod",
     "channel_shuffle",
     "cholesky",
+    "cholesky_ex",
+    "cholesky_inverse",
+    "cholesky_solve",
     "column_stack",
     "combinations",
     "copysign",
@@ -187,6 +208,7 @@ __all__ = [
     "eigh",
     "embedding",
     "embedding_bag",
+    "entr",
     "equal",
     "fliplr",
     "flipud",
@@ -195,7 +217,9 @@ __all__ = [
     "fmin",
     "fold",
     "frac",
+    "frexp",
     "gcd",
+    "gradient",
     "grid_sample",
     "hardshrink",
     "heaviside",
@@ -208,6 +232,7 @@ __all__ = [
     "index_put",
     "index_reduce",
     "interpolate",
+    "inv_ex",
     "inverse",
     "is_nonzero",
     "isclose",
@@ -226,11 +251,16 @@ __all__ = [
     "logdet",
     "logit",
     "masked_scatter",
+    "matrix_exp",
+    "matrix_power",
     "median",
     "mode",
     "msort",
+    "mvlgamma",
     "nanmedian",
     "nanquantile",
+    "ndtr",
+    "nextafter",
     "pinverse",
     "pixel_shuffle",
     "pixel_unshuffle",
@@ -248,6 +278,7 @@ __all__ = [
     "scatter",
     "scatter_reduce",
     "searchsorted",
+    "segment_reduce",
     "select_scatter",
     "signbit",
     "sinc",
@@ -255,6 +286,7 @@ __all__ = [
     "slogdet",
     "softshrink",
     "solve",
+    "solve_ex",
     "solve_triangular",
     "sort",
     "svd",
@@ -262,10 +294,13 @@ __all__ = [
     "t",
     "tanhshrink",
     "tensor_split",
+    "tensorinv",
+    "tensorsolve",
     "topk",
     "trace",
     "trapezoid",
     "trapz",
+    "triangular_solve",
     "unfold",
     "unique",
     "unique_consecutive",
@@ -276,5 +311,6 @@ __all__ = [
     "vander",
     "vsplit",
     "window",
+    "xlog1py",
     "xlogy",
 ]

@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from dl4all.errors import DTypeError, ShapeError
+from dl4all.ops.composite.unary import as_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import check_shape, host_memory, integer
 from dl4all.ops.core.tensor_base import Array
@@ -29,7 +30,7 @@ def cov(
     """The covariances of variables.
 
     Args:
-        input: floats of shape (variables, observations), or of one variable's observations.
+        input: numbers of shape (variables, observations), or of one variable's observations.
         correction: subtracted from the number of observations in the divisor.
         fweights: how often each observation was made, ints of shape (observations,).
         aweights: how much each observation counts, of shape (observations,).
@@ -39,7 +40,7 @@ def cov(
 
     Raises:
         ShapeError: the input has more than two axes, or weights do not fit.
-        DTypeError: the input is not of floats, or `fweights` are not integers.
+        DTypeError: the input is of bools, or `fweights` are not integers.
 
     Example:
         >>> import dl4all as dl
@@ -48,18 +49,18 @@ def cov(
     """
     if len(input.shape) > 2:
         raise ShapeError(f"[cov] expected (variables, observations), got shape {input.shape}")
-    if input.dtype.kind != "f":
-        raise DTypeError(f"[cov] expected floats, got {input.dtype}; convert with .float()")
+    if input.dtype.kind == "b":
+        raise DTypeError("[cov] expected numbers, got bool; convert with .float()")
     if fweights is not None and fweights.dtype.kind not in "iu":
         raise DTypeError(f"[cov] fweights must be integers, got {fweights.dtype}")
-    x = input if len(input.shape) == 2 else reshape(input, 1, -1)
+    x = as_float(input if len(input.shape) == 2 else reshape(input, 1, -1))
     count = x.shape[1]
     weights = None
     for name, given in (("fweights", fweights), ("aweights", aweights)):
         if given is not None:
             if given.shape != (count,):
                 raise ShapeError(f"[cov] {name} must have shape ({count},), got {given.shape}")
-            factor = cast(given, input.dtype.name)
+            factor = cast(given, x.dtype.name)
             weights = factor if weights is None else mul(weights, factor)
     total = float(count) if weights is None else sum(weights)
     sums = sum(x if weights is None else mul(x, weights), 1, keepdim=True)
@@ -77,7 +78,7 @@ def corrcoef(input: Array) -> Array:
     """The correlation coefficients of variables: covariances divided by both standard deviations.
 
     Args:
-        input: floats of shape (variables, observations), or of one variable's observations.
+        input: numbers of shape (variables, observations), or of one variable's observations.
 
     Returns:
         Shape (variables, variables), from -1 to 1; () for one variable.

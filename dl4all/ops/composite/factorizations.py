@@ -18,14 +18,13 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add, mul, neg, sub, true_divide
-from dl4all.ops.elementwise.comparison import clamp, eq, gt
+from dl4all.ops.elementwise.comparison import eq
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.indexing.triangular import diag_embed, tril, triu
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.parts import diagonal
 from dl4all.ops.memory.views import squeeze, transpose, unsqueeze
-from dl4all.ops.reduce.extrema import amax
 from dl4all.ops.reduce.sums import sum_to
 
 
@@ -103,7 +102,8 @@ def _on_host(name: str, function: Callable[..., Any], *tensors: Any) -> list[Any
     return call(*(tape.alias(tensor) for tensor in tensors))
 
 
-def _T(A: Array) -> Array:
+def transposed(A: Array) -> Array:
+    """Each matrix transposed, as a view."""
     return transpose(A, -1, -2)
 
 
@@ -134,7 +134,7 @@ def inverse(input: Array) -> Array:
         "inverse",
         [input],
         [result],
-        lambda g, kept, needs: [neg(matmul(_T(kept[0]), matmul(g[0], _T(kept[0]))))],
+        lambda g, kept, needs: [neg(matmul(transposed(kept[0]), matmul(g[0], transposed(kept[0]))))],
         saved,
     )
     return result
@@ -166,7 +166,7 @@ def solve(A: Array, B: Array, *, left: bool = True) -> Array:
     if B.dtype != A.dtype:
         raise DTypeError(f"[solve] expected one dtype, got {A.dtype} and {B.dtype}")
     if not left:
-        return _T(solve(_T(A), _T(B)))
+        return transposed(solve(transposed(A), transposed(B)))
     is_vector = len(B.shape) == 1 or B.shape == A.shape[:-1]
     columns = unsqueeze(B, -1) if is_vector else B
     if columns.shape[-2] != A.shape[-1]:
@@ -179,8 +179,8 @@ def _solution(A: Array, B: Array) -> Array:
     (X,) = _on_host("solve", _solved, A, B)
 
     def backward(grads: Any, kept: Any, needs: Any) -> list[Any]:
-        solved = _solution(_T(kept[0]), grads[0])
-        of_A = neg(matmul(solved, _T(kept[1]))) if needs[0] else None
+        solved = _solution(transposed(kept[0]), grads[0])
+        of_A = neg(matmul(solved, transposed(kept[1]))) if needs[0] else None
         return [_summed(of_A, A.shape), _summed(solved, B.shape) if needs[1] else None]
 
     tape.add_node("solve", [A, B], [X], backward, (A, X))
@@ -225,13 +225,13 @@ def cholesky(input: Array, upper: bool = False) -> Array:
     def backward(grads: Any, kept: Any, needs: Any) -> list[Any]:
         # Murray, arXiv:1602.07527, equation 10.
         (factor,) = kept
-        inner = tril(matmul(_T(factor), grads[0]))
+        inner = tril(matmul(transposed(factor), grads[0]))
         half = sub(inner, mul(diag_embed(diagonal(inner, 0, -2, -1)), 0.5))
-        outer = _T(_solution(_T(factor), _T(_solution(_T(factor), half))))
-        return [mul(add(outer, _T(outer)), 0.5)]
+        outer = transposed(_solution(transposed(factor), transposed(_solution(transposed(factor), half))))
+        return [mul(add(outer, transposed(outer)), 0.5)]
 
     tape.add_node("cholesky", [input], [L], backward, (L,))
-    return _T(L) if upper else L
+    return transposed(L) if upper else L
 
 
 @export("dl", "Tensor")
@@ -259,7 +259,7 @@ def slogdet(input: Array) -> SignAndLogarithm:
     def backward(grads: Any, kept: Any, needs: Any) -> list[Any]:
         if grads[1] is None:  # the sign does not change
             return [mul(kept[0], 0)]
-        return [mul(unsqueeze(unsqueeze(grads[1], -1), -1), _T(inverse(kept[0])))]
+        return [mul(unsqueeze(unsqueeze(grads[1], -1), -1), transposed(inverse(kept[0])))]
 
     tape.add_node("slogdet", [input], [sign, logarithm], backward, (input,))
     return SignAndLogarithm(sign, logarithm)
@@ -303,7 +303,7 @@ def det(input: Array) -> Array:
 
     def backward(grads: Any, kept: Any, needs: Any) -> list[Any]:
         scale = unsqueeze(unsqueeze(mul(grads[0], kept[1]), -1), -1)
-        return [mul(scale, _T(inverse(kept[0])))]
+        return [mul(scale, transposed(inverse(kept[0])))]
 
     tape.add_node("det", [input], [result], backward, (input, result))
     return result
@@ -345,7 +345,7 @@ def qr(input: Array, some: bool = True) -> Orthogonal:
             return [_qr_gradient(q, r, of_q, of_r)]
         # The last columns are Q times those of R: only the first ones determine Q.
         behind = of_r[..., rows:]
-        of_q = add(of_q, matmul(A[..., rows:], _T(behind)))
+        of_q = add(of_q, matmul(A[..., rows:], transposed(behind)))
         first = _qr_gradient(q, r[..., :rows], of_q, of_r[..., :rows])
         return [cat([first, matmul(q, behind)], -1)]
 
@@ -355,10 +355,10 @@ def qr(input: Array, some: bool = True) -> Orthogonal:
 
 def _qr_gradient(q: Any, r: Any, of_q: Any, of_r: Any) -> Any:
     """Walter and Lehmann, arXiv:1009.6112."""
-    inner = sub(matmul(r, _T(of_r)), matmul(_T(of_q), q))
+    inner = sub(matmul(r, transposed(of_r)), matmul(transposed(of_q), q))
     lower = tril(inner, -1)
-    symmetric = add(add(lower, _T(lower)), diag_embed(diagonal(inner, 0, -2, -1)))
-    return _T(_solution(r, _T(add(of_q, matmul(q, symmetric)))))
+    symmetric = add(add(lower, transposed(lower)), diag_embed(diagonal(inner, 0, -2, -1)))
+    return transposed(_solution(r, transposed(add(of_q, matmul(q, symmetric)))))
 
 
 @export()
@@ -394,9 +394,9 @@ def eigh(A: Array, UPLO: str = "L") -> Eigen:
         if grads[1] is not None:
             gaps = sub(unsqueeze(w, -2), unsqueeze(w, -1))
             shares = where(eq(gaps, 0), 0.0, true_divide(1.0, where(eq(gaps, 0), 1.0, gaps)))
-            turned = mul(shares, matmul(_T(v), grads[1]))
+            turned = mul(shares, matmul(transposed(v), grads[1]))
             inner = turned if inner is None else add(inner, turned)
-        return [matmul(v, matmul(inner, _T(v)))]
+        return [matmul(v, matmul(inner, transposed(v)))]
 
     tape.add_node("eigh", [A], [values, vectors], backward, (values, vectors))
     return Eigen(values, vectors)
@@ -447,16 +447,16 @@ def _svd_gradient(u: Any, s: Any, vh: Any, of_u: Any, of_s: Any, of_vh: Any) -> 
     shares = where(eq(gaps, 0), 0.0, true_divide(1.0, where(eq(gaps, 0), 1.0, gaps)))
     outer = None
     if of_u is not None:
-        product = matmul(_T(u), of_u)
-        turned = mul(mul(shares, sub(product, _T(product))), unsqueeze(s, -2))
+        product = matmul(transposed(u), of_u)
+        turned = mul(mul(shares, sub(product, transposed(product))), unsqueeze(s, -2))
         inner = turned if inner is None else add(inner, turned)
         rest = sub(of_u, matmul(u, product))
         outer = matmul(true_divide(rest, unsqueeze(s, -2)), vh)
     if of_vh is not None:
-        product = matmul(vh, _T(of_vh))
-        turned = mul(mul(shares, sub(product, _T(product))), unsqueeze(s, -1))
+        product = matmul(vh, transposed(of_vh))
+        turned = mul(mul(shares, sub(product, transposed(product))), unsqueeze(s, -1))
         inner = turned if inner is None else add(inner, turned)
-        rest = sub(of_vh, matmul(_T(product), vh))
+        rest = sub(of_vh, matmul(transposed(product), vh))
         term = matmul(true_divide(u, unsqueeze(s, -2)), rest)
         outer = term if outer is None else add(outer, term)
     total = matmul(u, matmul(inner, vh))
@@ -484,45 +484,7 @@ def svd(input: Array, some: bool = True, compute_uv: bool = True) -> SingularTri
         [4.0, 3.0]
     """
     U, S, Vh = svd_factors(input, not some)
-    return SingularTriples(U, S, _T(Vh))
-
-
-@export("dl", "Tensor")
-def pinverse(input: Array, rcond: float = 1e-15) -> Array:
-    """The pseudoinverses of matrices, by their singular values.
-
-    Args:
-        input: float32 or float64 of shape (..., m, n).
-        rcond: singular values below this part of the largest one count as 0.
-
-    Returns:
-        Shape (..., n, m).
-
-    Raises:
-        ArgumentError, ShapeError, DTypeError: as for :func:`dl4all.linalg.svd`.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.pinverse(dl.tensor([[2.0], [0.0]])).tolist()
-        [[0.5, 0.0]]
-    """
-    return pseudoinverse(input, 0.0, rcond)
-
-
-def pseudoinverse(A: Array, atol: float, rtol: float) -> Array:
-    """The pseudoinverses of matrices, whose singular values up to a limit count as 0.
-
-    Args:
-        A: float32 or float64 of shape (..., m, n).
-        atol: the limit.
-        rtol: the limit as a part of the largest one; the larger of both counts.
-    """
-    U, S, Vh = svd_factors(A, False)
-    if not S.shape[-1]:
-        return mul(_T(A), 1)
-    counts = gt(S, clamp(mul(amax(S, -1, keepdim=True), rtol), min=atol))
-    scale = where(counts, true_divide(1.0, where(counts, S, 1.0)), 0.0)
-    return matmul(mul(_T(Vh), unsqueeze(scale, -2)), _T(U))
+    return SingularTriples(U, S, transposed(Vh))
 
 
 @export()

@@ -10,8 +10,7 @@ from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.composite.host import computed_on_host, to_device_of
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.limits import check_shape
-from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase
+from dl4all.ops.core.tensor_base import Array, Scalar, Shape, Size, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.rounding import floor_divide, remainder
 
@@ -128,7 +127,9 @@ def unravel_index(indices: Array, shape: int | Shape) -> tuple[Array, ...]:
     """
     if indices.dtype.kind not in "iu":
         raise DTypeError(f"[unravel_index] expected integers, got {indices.dtype}; convert with .long()")
-    sizes = check_shape("unravel_index", strides.sizes("unravel_index", (shape,)))
+    sizes = strides.sizes("unravel_index", (shape,))
+    if any(size < 0 for size in sizes):
+        raise ArgumentError(f"[unravel_index] sizes must not be negative, got {sizes}")
     found = []
     rest = indices
     for size in reversed(sizes):
@@ -138,7 +139,7 @@ def unravel_index(indices: Array, shape: int | Shape) -> tuple[Array, ...]:
 
 
 @export("dl")
-def broadcast_shapes(*shapes: int | Sequence[int]) -> Shape:
+def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
     """The shape that tensors of some shapes broadcast to.
 
     Raises:
@@ -151,6 +152,6 @@ def broadcast_shapes(*shapes: int | Sequence[int]) -> Shape:
     """
     given = [strides.sizes("broadcast_shapes", (shape,)) for shape in shapes]
     try:
-        return np.broadcast_shapes(*given)
+        return Size(np.broadcast_shapes(*given))
     except ValueError as error:
         raise ArgumentError(f"[broadcast_shapes] {given} do not broadcast: {error}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dl4all.errors import ShapeError
+from dl4all.ops.composite.factorizations import inverse
 from dl4all.ops.composite.join import as_matrix
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import PARTS, integer
@@ -13,8 +14,9 @@ from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.indexing.concatenation import cat, stack
 from dl4all.ops.indexing.padding import pad
 from dl4all.ops.indexing.triangular import diag_embed
+from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.parts import diagonal
-from dl4all.ops.memory.views import flatten
+from dl4all.ops.memory.views import expand, flatten
 from dl4all.ops.reduce.reduction_kernel import accumulation_dtype
 from dl4all.ops.reduce.sums import sum
 
@@ -93,3 +95,38 @@ def vander(x: Array, N: int | None = None, increasing: bool = False) -> Array:
         powers.append(mul(powers[-1], base))
     columns = powers[:count] if increasing else powers[:count][::-1]
     return stack(columns, 1) if columns else base.new_empty(x.shape[0], 0)
+
+
+@export("dl", "Tensor")
+def matrix_power(input: Array, n: int) -> Array:
+    """The `n`-th power of a square matrix, or of each matrix of a batch; of its inverse for a negative `n`.
+
+    Raises:
+        ShapeError: the matrices are not square.
+        ArgumentError: `n` is negative, and a matrix is singular.
+        DTypeError: `n` is negative, and the matrices are not of float32 or float64.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.matrix_power(dl.tensor([[1.0, 1.0], [0.0, 1.0]]), 5).tolist()
+        [[1.0, 5.0], [0.0, 1.0]]
+        >>> dl.matrix_power(dl.tensor([[2.0]]), -2).tolist()
+        [[0.25]]
+    """
+    if len(input.shape) < 2 or input.shape[-1] != input.shape[-2]:
+        raise ShapeError(f"[matrix_power] expected square matrices, got shape {input.shape}")
+    integer("matrix_power", "n", n)
+    power = None
+    square = inverse(input) if n < 0 else input
+    n = abs(n)
+    while n:
+        if n % 2:
+            power = square if power is None else matmul(power, square)
+        n //= 2
+        square = matmul(square, square) if n else square
+    if power is not None:
+        return power
+    size = input.shape[-1]
+    identity = input.new_zeros(size, size)
+    identity[range(size), range(size)] = 1
+    return expand(identity, input.shape).clone()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import strides
-from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.checks import check_numbers
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import integer, real
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul, true_divide
 from dl4all.ops.elementwise.logic import where
+from dl4all.ops.elementwise.rounding import floor_divide
 from dl4all.ops.elementwise.transcendental import pow
 from dl4all.ops.indexing.padding import pad
 from dl4all.ops.memory.parts import narrow
@@ -25,33 +26,37 @@ def local_response_norm(
     Krizhevsky et al., 2012: ``input / (k + alpha * mean) ** beta``.
 
     Args:
-        input: floats of shape (N, C, ...).
+        input: floats of shape (N, C, ...); or integers, of whose squares the mean is rounded down, and then
+            the result is float32.
         size: the number of channels in the mean, with the element's own channel in the middle.
         alpha, beta, k: see the formula.
 
     Raises:
         ArgumentError: the input has less than three axes, or `size` is below 1.
-        DTypeError: the input is not of floats.
+        DTypeError: the input is of bools.
 
     Example:
         >>> import dl4all as dl
         >>> dl.nn.functional.local_response_norm(dl.ones(1, 3, 1), 1, alpha=3.0, beta=1.0).flatten().tolist()
         [0.25, 0.25, 0.25]
     """
-    check_float("local_response_norm", input)
+    check_numbers("local_response_norm", input)
     integer("local_response_norm", "size", size)
     alpha = real("local_response_norm", "alpha", alpha)
     if len(input.shape) < 3 or size < 1:
         raise ArgumentError(
             f"[local_response_norm] expected shape (N, C, ...) and a size, got {input.shape} and {size}"
         )
+    if not input.numel():
+        return input
     no_padding = (0, 0) * (len(input.shape) - 2)
     squares = pad(mul(input, input), (*no_padding, size // 2, (size - 1) // 2))
     channels = input.shape[1]
     total = narrow(squares, 1, 0, channels)
     for start in range(1, size):
         total = total + narrow(squares, 1, start, channels)
-    return true_divide(input, pow(total * (alpha / size) + k, beta))
+    scaled = total * (alpha / size) if input.dtype.kind == "f" else floor_divide(total, size) * alpha
+    return true_divide(input, pow(scaled + k, beta))
 
 
 @export("dl", "Tensor", "Tensor_")

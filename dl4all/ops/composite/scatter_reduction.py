@@ -14,6 +14,7 @@ from dl4all.ops.composite.host import to_device_of
 from dl4all.ops.composite.view_scatter import copy_for
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.mixed_devices import scalars_moved
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, contiguous_strides
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add, clone, true_divide
@@ -132,6 +133,7 @@ def _full(name: str, like: Array, value: Array | Scalar, shape: Shape) -> Array:
         return expanded_number(like, value, shape, name)
     if value.shape:
         raise ShapeError(f"[{name}] the value must be a number or have shape (), got {value.shape}")
+    _, value = scalars_moved(name, [like, value])
     return expand(cast(value, like.dtype.name), shape)
 
 
@@ -207,6 +209,7 @@ def index_put(input: Array, indices: Sequence[Array], values: Array, accumulate:
         [3.0, 3.0]
     """
     key = tuple(indices)
+    _, values = scalars_moved("index_put", [input, values])
     if not accumulate:
         result = copy_for(input, values)
         setitem(result, key, values)

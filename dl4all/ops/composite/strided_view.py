@@ -80,4 +80,4 @@ def _attach_gradient(input: Array, view: Array, view_offsets: NDArray) -> None:
         rows = reshape(grads[0], 1, len(targets), 1)
         return [reshape(take_rows_backward(rows, targets, numel), shape)]
 
-    tape.add_node("as_strided", [input], [view], backward)
+    tape.add_node("as_strided", [input], [view], backward, single_use=True)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.composite.host import computed_on_host, to_device_of
 from dl4all.ops.core import tape
+from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
-from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
+from dl4all.ops.core.vmap_hook import reads
+from dl4all.ops.elementwise.arithmetic import mul, neg, sub, true_divide
 from dl4all.ops.elementwise.comparison import clamp, eq, gt, lt
 from dl4all.ops.elementwise.logic import logical_and, logical_or, where
 from dl4all.ops.elementwise.rounding import abs, sign, trunc, zero
-from dl4all.ops.elementwise.transcendental import cos, log, log1p, reciprocal, rsqrt, sin, sqrt
+from dl4all.ops.elementwise.transcendental import cos, log, log1p, pow, reciprocal, rsqrt, sin, sqrt
 from dl4all.ops.memory.conversion import cast
 
 # From here on sqrt(x * x + 1) and sqrt(x * x - 1) equal x in float32, and x * x may overflow.
@@ -25,7 +31,7 @@ def as_float(input: Array) -> Array:
     return input if input.dtype.kind == "f" else cast(input, "float32")
 
 
-def _with_derivative(
+def with_derivative(
     name: str, input: Array, function: Callable[[Array], Array], derivative: Callable[[Array], Array]
 ) -> Array:
     """A function with its derivative in closed form, where the chain rule through the ops would give nan."""
@@ -57,7 +63,7 @@ def asinh(input: Array) -> Array:
         >>> dl.asinh(dl.tensor([0.0, 1.1752012])).round(decimals=4).tolist()
         [0.0, 1.0]
     """
-    return _with_derivative("asinh", input, _asinh, lambda x: rsqrt(x * x + 1))
+    return with_derivative("asinh", input, _asinh, lambda x: rsqrt(x * x + 1))
 
 
 def _acosh(x: Array) -> Array:
@@ -77,7 +83,7 @@ def acosh(input: Array) -> Array:
         >>> dl.acosh(dl.tensor([1.0, 1.5430806])).round(decimals=4).tolist()
         [0.0, 1.0]
     """
-    return _with_derivative("acosh", input, _acosh, lambda x: rsqrt((x - 1) * (x + 1)))
+    return with_derivative("acosh", input, _acosh, lambda x: rsqrt((x - 1) * (x + 1)))
 
 
 def _atanh(x: Array) -> Array:
@@ -95,7 +101,7 @@ def atanh(input: Array) -> Array:
         >>> dl.atanh(dl.tensor([0.0, 0.7615942])).round(decimals=4).tolist()
         [0.0, 1.0]
     """
-    return _with_derivative("atanh", input, _atanh, lambda x: reciprocal((1 - x) * (1 + x)))
+    return with_derivative("atanh", input, _atanh, lambda x: reciprocal((1 - x) * (1 + x)))
 
 
 @export("dl", "Tensor", "Tensor_")
@@ -143,7 +149,7 @@ def sinc(input: Array) -> Array:
         >>> dl.sinc(dl.tensor([0.0, 0.5])).round(decimals=4).tolist()
         [1.0, 0.6366000175476074]
     """
-    return _with_derivative("sinc", input, _sinc, _sinc_derivative)
+    return with_derivative("sinc", input, _sinc, _sinc_derivative)
 
 
 def _sinc(x: Array) -> Array:
@@ -180,7 +186,7 @@ def logit(input: Array, eps: float | None = None) -> Array:
     def derivative(x: Array) -> Array:  # not by the chain rule, which divides by 0 at 0
         return where(logical_or(lt(x, low), gt(x, high)), outside, reciprocal(x * (1 - x)))
 
-    return _with_derivative("logit", input, function, derivative)
+    return with_derivative("logit", input, function, derivative)
 
 
 @export("dl", "Tensor")
@@ -266,3 +272,48 @@ def positive(input: Array) -> Array:
     if input.dtype.kind == "b":
         raise ArgumentError("[positive] expected numbers, got bool; convert with .to('int64')")
     return input
+
+
+class MantissaAndExponent(NamedTuple):
+    """What :func:`frexp` returns."""
+
+    mantissa: Array
+    exponent: Array
+
+
+@export("dl", "Tensor")
+@reads("input")
+def frexp(input: Array) -> MantissaAndExponent:
+    """Mantissas from 0.5 to 1, or 0, and exponents: ``input = mantissa * 2 ** exponent``.
+
+    Args:
+        input: floats.
+
+    Returns:
+        ``mantissa`` of the input's dtype, with a gradient, and ``exponent`` of int32.
+
+    Raises:
+        DTypeError: the input is not of floats.
+
+    Example:
+        >>> import dl4all as dl
+        >>> mantissa, exponent = dl.frexp(dl.tensor([6.0, -0.5]))
+        >>> mantissa.tolist(), exponent.tolist()
+        ([0.75, -0.5], [3, 0])
+    """
+    check_float("frexp", input)
+    mantissa, exponent = _split(tape.alias(input))
+    tape.add_node(
+        "frexp",
+        [input],
+        [mantissa],
+        lambda grads, saved, needs: [mul(grads[0], pow(2.0, cast(neg(saved[0]), grads[0].dtype.name)))],
+        (exponent,),
+    )
+    return MantissaAndExponent(mantissa, exponent)
+
+
+@computed_on_host("frexp")
+def _split(input: Array) -> tuple[Array, Array]:
+    mantissa, exponent = map(np.asarray, np.frexp(input.on_host()))
+    return to_device_of(input, mantissa), to_device_of(input, exponent.astype(np.int32))

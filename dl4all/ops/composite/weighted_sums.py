@@ -62,7 +62,7 @@ def resampled(
     def backward(grads: Any, saved: tuple[Any, ...], needs: tuple[bool, ...]) -> list[Any]:
         return [resampled(grads[0], axis, places, weights, length, transposed=not transposed)]
 
-    tape.add_node(NAME, [input], [result], backward)
+    tape.add_node(NAME, [input], [result], backward, single_use=True)
     return result
 
 

@@ -307,7 +307,7 @@ def frozen(value: Any) -> Any:
         TypeError: it may change, or nothing is known of it.
     """
     kind = type(value)
-    if value is None or kind is str:
+    if value is None or kind is str or value is Ellipsis:
         return value
     if kind is int or kind is bool:
         return kind, value
@@ -315,6 +315,8 @@ def frozen(value: Any) -> Any:
         return kind, value, math.copysign(1.0, value)
     if kind is tuple or kind is list or kind is Size:
         return (list if kind is list else tuple, *map(frozen, value))
+    if kind is slice:
+        return slice, frozen(value.start), frozen(value.stop), frozen(value.step)
     if isinstance(value, KeyArgument):
         return value
     raise TypeError(kind)

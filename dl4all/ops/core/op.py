@@ -27,6 +27,7 @@ from dl4all.ops.core.kernel import OPTIONAL_SHADERS as OPTIONAL_SHADERS
 from dl4all.ops.core.kernel import SHARED as SHARED
 from dl4all.ops.core.kernel import Kernel as Kernel
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shape
+from dl4all.ops.core.mixed_devices import MixedDevices, mixed_devices, scalars_moved
 from dl4all.ops.core.op_node import OpNode
 from dl4all.ops.core.op_node import fit_gradients as fit_gradients
 from dl4all.ops.core.parameters import INPLACE, Parameters
@@ -45,10 +46,6 @@ P = ParamSpec("P")
 Result = tuple[Shape, np.dtype[Any]]
 NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 """Types that count as Python numbers among operands; NumPy scalars do too, whatever their dtype."""
-
-
-class MixedDevices(ArgumentError):
-    """The operands of an op live on different devices; one without axes on the CPU may stand for a number."""
 
 
 class Op(HostRun, Generic[P]):
@@ -219,8 +216,10 @@ class Op(HostRun, Generic[P]):
             return found.operand.call_op(self, operands, arguments)
         except OverflowError as error:  # an int among the arguments that no float holds
             raise ArgumentError(f"[{self.name}] a number is too large: {error}") from None
-        except MixedDevices as error:
-            return self._execute(self.with_scalars_moved(operands, error), arguments)
+        except MixedDevices:
+            if not self.elementwise:
+                raise
+            return self._execute(scalars_moved(self.name, operands), arguments)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Split what a call was given into operands and arguments, with defaults filled in."""
@@ -241,20 +240,6 @@ class Op(HostRun, Generic[P]):
     def keep_change(self, operands: list[Any], arguments: dict[str, Any]) -> None:
         """Keep a plan for :meth:`change_again`: the op's kernel has written into the first operand."""
 
-    def with_scalars_moved(self, operands: list[Any], error: MixedDevices) -> list[Any]:
-        """Operands of an elementwise op, those without axes moved from the CPU to the others.
-
-        Raises:
-            MixedDevices: that leaves several devices, or moves nothing.
-        """
-        tensors = [operand for operand in operands if isinstance(operand, TensorBase)]
-        scalars = {id(tensor) for tensor in tensors if not tensor.shape and tensor.device.is_host}
-        devices = {id(tensor.device): tensor.device for tensor in tensors if id(tensor) not in scalars}
-        if not self.elementwise or not scalars or len(devices) != 1:
-            raise error
-        (device,) = devices.values()
-        return [operand.to(device) if id(operand) in scalars else operand for operand in operands]
-
     def check_operands(self, operands: list[Any]) -> TensorBase:
         """Return the first tensor among the operands.
 
@@ -268,10 +253,7 @@ class Op(HostRun, Generic[P]):
                 if first is None:
                     first = operand
                 elif operand.device is not first.device:
-                    raise MixedDevices(
-                        f"[{self.name}] operands live on different devices, {first.device} and "
-                        f"{operand.device}; move one with .to({str(first.device)!r})"
-                    )
+                    raise mixed_devices(self.name, first, operand)
             elif not (self._takes_numbers and isinstance(operand, NUMBERS)) and not (
                 operand is None and name in self.optional
             ):

@@ -22,6 +22,7 @@ MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 ROUNDS = 10
 MASK = 0xFFFFFFFF
+FEW = 8  # counters that are turned into words faster one by one, in Python's integers
 BLOCK = 1 << 14  # counters at a time: their working set fits a core's cache
 
 # The table of the normal distribution.
@@ -43,6 +44,10 @@ def philox(counters: npt.NDArray[np.uint64], key: int, high: npt.NDArray[np.uint
     Returns:
         Shape (n, 4).
     """
+    if len(counters) <= FEW and isinstance(high, int):
+        return np.array([_words(counter, key, high) for counter in counters.tolist()], np.uint32).reshape(
+            -1, 4
+        )
     # Words of 32 bits in elements of 64 bits, which hold their products.
     c0, c1 = counters & np.uint64(MASK), counters >> np.uint64(32)
     upper = np.broadcast_to(np.asarray(high, np.uint64), counters.shape)
@@ -64,6 +69,17 @@ def philox(counters: npt.NDArray[np.uint64], key: int, high: npt.NDArray[np.uint
     for column, values in enumerate((c0, c1, c2, c3)):
         words[:, column] = values
     return words
+
+
+def _words(counter: int, key: int, high: int) -> tuple[int, int, int, int]:
+    """As :func:`philox`, of one counter."""
+    c0, c1, c2, c3 = counter & MASK, counter >> 32, high & MASK, high >> 32
+    k0, k1 = key & MASK, key >> 32
+    for _ in range(ROUNDS):
+        first, second = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
+        c0, c1, c2, c3 = (second >> 32) ^ c1 ^ k0, second & MASK, (first >> 32) ^ c3 ^ k1, first & MASK
+        k0, k1 = (k0 + KEY_STEPS[0]) & MASK, (k1 + KEY_STEPS[1]) & MASK
+    return c0, c1, c2, c3
 
 
 def blocks(seed: int, offset: int, count: int) -> Iterator[tuple[int, Words]]:

@@ -134,11 +134,12 @@ class Node:
         outputs: how many there are.
         backward: computes the gradients, as :meth:`compute_gradients` calls it.
         saved: what it needs. In place of a :class:`Saved` it gets the tensor.
+        single_use: whether `backward` itself holds memory, so that :meth:`free` drops it.
     """
 
     __slots__ = (
-        "__weakref__", "_backward", "_saved", "edges", "hooks", "name", "number", "outputs", "retained",
-        "trace",
+        "__weakref__", "_backward", "_saved", "_single_use", "edges", "freed", "hooks", "name", "number",
+        "outputs", "retained", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -148,6 +149,7 @@ class Node:
         outputs: int,
         backward: Callable[..., Any],
         saved: Sequence[Any],
+        single_use: bool = False,
     ) -> None:
         self.name = name
         self.number = next(_numbers)  # nodes that use its outputs have higher numbers
@@ -158,6 +160,8 @@ class Node:
         self.trace = "".join(traceback.format_stack()[:-2]) if state.detect_anomaly else ""
         self._backward: Callable[..., Any] | None = backward
         self._saved = saved
+        self._single_use = single_use
+        self.freed = False  # whether a backward pass has gone through it that does not keep the graph
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.number}>"
@@ -230,13 +234,18 @@ class Node:
             restored.grad_meta = GradMeta(edge.node, edge.output)
         return restored
 
-    @property
-    def freed(self) -> bool:
-        """Whether a backward pass has gone through it and dropped what it kept."""
-        return self._backward is None
-
     def free(self) -> None:
-        """Drop the saved tensors and the function that computes the gradients."""
+        """Drop the saved tensors, and with them the function that computes the gradients.
+
+        A node that keeps none, such as that of a view, can be gone through again, as in PyTorch.
+        """
+        self.freed = True
+        if not self._single_use:
+            for saved in self._saved:
+                if type(saved) is Saved:
+                    break
+            else:
+                return
         self._backward = None
         self._saved = ()
 
@@ -315,6 +324,7 @@ def add_node(
     saved: Sequence[TensorBase | None] = (),
     *,
     match_levels: bool = True,
+    single_use: bool = False,
 ) -> None:
     """Add an op's call to the graph, if gradients are enabled and an input requires one.
 
@@ -325,6 +335,7 @@ def add_node(
         backward: see :data:`Backward`.
         saved: inputs and outputs that `backward` needs.
         match_levels: within ``vmap``, give an input that all samples share the sum of their gradients.
+        single_use: `backward` itself holds memory, such as indices, which goes with the saved tensors.
     """
     if not state.enabled:
         return
@@ -341,7 +352,7 @@ def add_node(
             kept.append(
                 None if tensor is None else save(tensor, edge_of(tensor) if own is None else None, own)
             )
-    node = Node(name, edges, len(outputs), backward, kept)
+    node = Node(name, edges, len(outputs), backward, kept, single_use)
     for index, output in enumerate(outputs):
         if output.dtype.kind == "f":
             output.grad_meta = GradMeta(node, index)

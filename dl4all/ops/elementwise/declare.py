@@ -303,7 +303,7 @@ class Elementwise(Op[P]):
                 )
             check_fits(self.name, arguments[name], dtype)
         for name in self._floats:
-            check_fits(self.name, arguments[name], FLOAT)
+            check_fits(self.name, arguments[name], FLOAT if dtype.kind == "f" else dtype)
         return broadcast_shapes(self.name, operands), result_dtype
 
     def compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:

@@ -122,7 +122,8 @@ def prepare_weight_gradient(
     images = grad.shape[0]
     chunk_channels = min(channels, max(1, MOST_ROWS // taps))
     while (
-        groups * filter_tiles * -(-channels // chunk_channels) < CHUNKS
+        chunk_channels > 1
+        and groups * filter_tiles * -(-channels // chunk_channels) < CHUNKS
         and chunk_channels * taps >= 2 * LEAST_ROWS
     ):
         chunk_channels = -(-chunk_channels // 2)

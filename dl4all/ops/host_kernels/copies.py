@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
 from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.core.strides import merge_axes
+from dl4all.ops.core.strides import basic, merge_axes
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.host_kernels.elements import converted, in_memory, memory_type
 from dl4all.ops.host_kernels.rows import CHUNK
@@ -171,22 +171,66 @@ def copy(mode: str, source: str, target: str) -> Module:
     module = Module()
     first = 1 if mode in (FILL, FILL_STRIDED) else 2
     with module.part("units") as code:
-        _Blocks(code, mode, source, target, first).write()
+        _Blocks(code, mode, source, target, first - 1, first).write()
         units = code
     with module.kernel("copy") as code:
         code.parallel(units, code.parameters[0], code.slot(first + UNIT_COUNT), code.slot(first + GRAIN))
     return module
 
 
+@host_kernel("index_backward")
+def prepare_index_backward(out: Layout, x: Layout, key: Any, shape: Shape) -> HostLaunch:
+    """The launch that fills the result with zeros, and copies into the part that a key selects.
+
+    Raises:
+        NoKernel: see :func:`copy_launch`.
+    """
+    part, strides, offset = basic(key, out.shape, out.strides, 0)
+    axes, mode = _mode(_axes(part, x.strides, strides))
+    whole = _axes(out.shape, (0,) * len(out.shape), out.strides)
+    element = RAW_TYPES[out.dtype.itemsize]
+    constants = [*_constants(axes, mode), *_constants(whole, FILL), 0, offset]
+    return HostLaunch(copy_into_zeros, (mode, element), 2, constants, work=out.numel())
+
+
+def copy_into_zeros(mode: str, element: str) -> Module:
+    """Slots: source, target, the constants of the copy, those of the fill, 0, where the copy's target begins.
+
+    Args:
+        mode: how columns are copied.
+        element: the type.
+    """
+    copied = 2
+    filled = copied + NUMBER
+    module = Module()
+    with module.part("zeros") as code:
+        _Blocks(code, FILL, element, element, 1, filled).write()
+        zeros = code
+    with module.part("units") as code:
+        _Blocks(code, mode, element, element, 1, copied).write(code.slot(filled + NUMBER + 1))
+        units = code
+    with module.kernel("copy_into_zeros") as code:
+        for part, first in ((zeros, filled), (units, copied)):
+            code.parallel(part, code.parameters[0], code.slot(first + UNIT_COUNT), code.slot(first + GRAIN))
+    return module
+
+
 class _Blocks:
     """Writes the part that copies units."""
 
-    def __init__(self, code: Code, mode: str, source: str, target: str, first: int) -> None:
+    def __init__(self, code: Code, mode: str, source: str, target: str, out: int, first: int) -> None:
+        """
+        Args:
+            code: of the part.
+            mode, source, target: as of :func:`copy`.
+            out: the target's slot; that of the source is the first one.
+            first: the slot of the first constant.
+        """
         self.code = code
         self.mode = mode
         self.source, self.target = source, target
         self.first = first
-        self.x, self.out = code.slot(0, "ptr"), code.slot(first - 1, "ptr")
+        self.x, self.out = code.slot(0, "ptr"), code.slot(out, "ptr")
         self.lanes = provider.processor().lanes(max(SIZES[in_memory(type)] for type in (source, target)))
         if mode in (FILL, FILL_STRIDED):
             self.element = code.convert(code.slot(first + NUMBER), target)
@@ -194,7 +238,8 @@ class _Blocks:
     def constant(self, place: int) -> Value:
         return self.code.slot(self.first + place)
 
-    def write(self) -> None:
+    def write(self, start: Value | int = 0) -> None:
+        """`start` is the place of the target's first element."""
         code = self.code
         _, begin, end = code.parameters
         with code.loop(begin, end) as unit:
@@ -202,7 +247,7 @@ class _Blocks:
             column_block, rest = unit % blocks, unit // blocks
             blocks = self.constant(ROW_BLOCKS)
             row_block, rest = rest % blocks, rest // blocks
-            source = target = code.as_value("i64", 0)
+            source, target = code.as_value("i64", 0), code.as_value("i64", start)
             for axis in reversed(range(OUTER_AXES)):
                 size = self.constant(OUTER + axis)
                 index = rest if axis == 0 else rest % size

@@ -8,6 +8,7 @@ are adjacent, and otherwise in front, as in NumPy and PyTorch.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import numpy as np
@@ -17,7 +18,8 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.indexing.indices import Indices, NDArray, flat_indices, indices_into
+from dl4all.ops.indexing.host_selection import select
+from dl4all.ops.indexing.indices import Indices, NDArray, flat_indices, indices_into, out_of_range
 from dl4all.ops.indexing.rows import take_rows, take_rows_backward
 from dl4all.ops.memory.parts import BasicIndex, index
 from dl4all.ops.memory.views import permute, reshape
@@ -70,6 +72,10 @@ def getitem(input: T, key: object) -> T:
 @reads("key")
 def _advanced_getitem(input: T, key: Any) -> T:
     if isinstance(key, TensorBase) and key.dtype.kind in "iu" and input.shape:
+        error = partial(out_of_range, "index", input.shape[0])
+        result: T | None = select("index", input, key, 0, error, negative=True)
+        if result is not None:
+            return result
         flat, selected = indices_into("index", key, input.shape[0], input, negative=True)
         return _rows_of(input, flat, selected)
     parsed = parse_key(key, input.shape)
@@ -98,7 +104,7 @@ def _rows_of(input: T, rows: Indices, shape: Shape) -> T:
         g = reshape(grads[0], 1, len(rows), inner)
         return [reshape(take_rows_backward(g, rows, size), (size, *rest))]
 
-    tape.add_node("index", [input], [result], backward)
+    tape.add_node("index", [input], [result], backward, single_use=True)
     return result
 
 

@@ -12,17 +12,19 @@ from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.mixed_devices import mixed_devices
 from dl4all.ops.core.op import KERNEL_REFUSALS, NUMBERS, primitives
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.elementwise.kernels import broadcast_view
+from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.advanced_indexing import AdvancedIndex, getitem, is_basic, parse_key
 from dl4all.ops.indexing.concatenation import prepend_axes
 from dl4all.ops.indexing.indices import NDArray, flat_indices, untracked_view
 from dl4all.ops.indexing.inplace import begin_change, finish_change, finish_history, with_history
 from dl4all.ops.indexing.rows import put_rows, write_rows
 from dl4all.ops.memory.copy import MOVABLE_DTYPES, copy_into, fill_with, fresh_copy
-from dl4all.ops.memory.views import permute, reshape
+from dl4all.ops.memory.views import in_shape, permute, reshape
 from dl4all.scheduler.device import Device
 
 T = TypeVar("T", bound=TensorBase)
@@ -154,6 +156,10 @@ def setitem(input: TensorBase, key: object, value: Array | NDArray | Scalar | Se
     recording = begin_change("setitem", input, value)
     if not isinstance(value, TensorBase):
         element = np.asarray(value)
+        if not recording and is_basic(key):
+            fill_with(untracked_view(input, key), element)
+            finish_change(input, recording)
+            return
         with np.errstate(all="ignore"):
             value = from_host(type(input).result_class, element.astype(input.dtype), input.device, copy=False)
     before = with_history(input)
@@ -172,6 +178,7 @@ def setitem(input: TensorBase, key: object, value: Array | NDArray | Scalar | Se
                 if needs[1]
                 else None,
             ],
+            single_use=not is_basic(key),
         )
         finish_history(input)
 
@@ -181,7 +188,13 @@ def _zeroed(gradient: Any, key: Any) -> Any:
     result = fresh_copy(gradient)
     zero = from_host(type(gradient).result_class, np.zeros((), gradient.dtype), gradient.device, copy=False)
     _write_key(result, key, zero)
-    tape.add_node("without", [gradient], [result], lambda grads, saved, needs: [_zeroed(grads[0], key)])
+    tape.add_node(
+        "without",
+        [gradient],
+        [result],
+        lambda grads, saved, needs: [_zeroed(grads[0], key)],
+        single_use=not is_basic(key),
+    )
     return result
 
 
@@ -192,9 +205,32 @@ def _write_key(target: TensorBase, key: Any, value: Any) -> None:
         shape = _without_leading_ones(value.shape, len(view.shape))
         _check_broadcast("setitem", shape, view.shape)
         copy_into(view, reshape(tape.alias(value), shape))
+    elif _is_mask_of(key, target) and not value.shape:
+        with tape.gradients(False):
+            mask = in_shape(key, *key.shape, *(1,) * (len(target.shape) - len(key.shape)))
+            number = tape.alias(value)
+            if number.device is not target.device:
+                if not number.device.is_host:
+                    raise mixed_devices("setitem", target, value)
+                number = number.to(target.device)
+            if number.dtype != target.dtype:
+                number = primitives.cast(number, target.dtype.name)
+            copy_into(target, where(mask, number, tape.alias(target)))
     else:
         index = parse_key(key, target.shape)
         _write_advanced(untracked_view(target, index.view_key), index, value)
+
+
+def _is_mask_of(key: Any, target: TensorBase) -> bool:
+    """Whether a key is a tensor of bools for the first axes of another one, and both are on one device."""
+    return (
+        isinstance(key, TensorBase)
+        and key.dtype == np.bool_
+        and key.device is target.device
+        and key.shape == target.shape[: len(key.shape)]
+        and not isinstance(key, BatchedTensorBase)
+        and not isinstance(target, BatchedTensorBase)
+    )
 
 
 def _without_leading_ones(shape: Shape, ndim: int) -> Shape:
@@ -219,6 +255,10 @@ def _write_advanced(view: TensorBase, index: AdvancedIndex, value: Any) -> None:
     _check_broadcast("setitem", shape, selected)
     if 0 in selected:
         return
+    if value.device is not view.device:
+        if value.shape or not value.device.is_host:
+            raise mixed_devices("setitem", view, value)
+        value = value.to(view.device)
     source = broadcast_view(reshape(tape.alias(value), shape), selected)
     order = (*range(front, front + len(indexed)), *range(front), *range(front + len(indexed), len(selected)))
     permuted = view.strided_view(

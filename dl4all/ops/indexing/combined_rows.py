@@ -77,9 +77,8 @@ def combined_rows(mode: str, input: Any, rows: Any, indices: Indices, axes: Shap
         ]
 
     input_shape, rows_shape = input.shape, rows.shape
-    tape.add_node(
-        "combine_rows", [input, rows], [result], backward, [] if mode == "sum" else [input, rows, result]
-    )
+    saved = [] if mode == "sum" else [input, rows, result]
+    tape.add_node("combine_rows", [input, rows], [result], backward, saved, single_use=True)
     return result
 
 

@@ -14,6 +14,7 @@ from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.limits import PARTS, integer
+from dl4all.ops.core.mixed_devices import mixed_devices
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
@@ -119,10 +120,7 @@ def _checked_list(name: str, tensors: Sequence[T]) -> list[T]:
         raise ArgumentError(f"[{name}] expected at least one tensor, got none")
     for part in parts:
         if part.device is not parts[0].device:
-            raise ArgumentError(
-                f"[{name}] operands live on different devices, {parts[0].device} and {part.device}; "
-                f"move one with .to({str(parts[0].device)!r})"
-            )
+            raise mixed_devices(name, parts[0], part)
     for part in parts:
         if isinstance(part, BatchedTensorBase):
             parts = part.match_levels(parts)

@@ -17,6 +17,7 @@ from dl4all.ops.core.tensor_base import Array, TensorBase, contiguous_strides, f
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.indexing import device_indices
+from dl4all.ops.indexing.host_selection import select
 from dl4all.ops.indexing.indices import (
     Indices,
     NDArray,
@@ -50,6 +51,12 @@ def table_rows(input: Array, weight: T, padding_idx: int | None, by_frequency: b
     rows, columns = weight.shape
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise ArgumentError(f"[embedding] padding_idx {padding_idx} is out of range for {rows} rows")
+    if not by_frequency and isinstance(input, TensorBase):
+        trained = None if padding_idx is None else partial(_without, padding_idx % rows)
+        error = partial(out_of_range, "embedding", rows)
+        selected: T | None = select("embedding", weight, input, 0, error, trained=trained)
+        if selected is not None:
+            return selected
     indices, shape = indices_into("embedding", input, rows, weight)
     table = tape.alias(weight)
     result: T = reshape(take_rows(reshape(table, 1, rows, columns), indices), (*shape, columns))
@@ -62,8 +69,12 @@ def table_rows(input: Array, weight: T, padding_idx: int | None, by_frequency: b
             g = mul(g, from_host(type(g).result_class, shares.astype(g.dtype), g.device, copy=False))
         return [reshape(take_rows_backward(g, trained, rows), rows, columns)]
 
-    tape.add_node("embedding", [weight], [result], backward)
+    tape.add_node("embedding", [weight], [result], backward, single_use=True)
     return result
+
+
+def _without(number: int, indices: Indices) -> Indices:
+    return indices.without(number)
 
 
 def _shares(input: Array, rows: int) -> NDArray:

@@ -24,6 +24,7 @@ from dl4all.ops.elementwise.arithmetic import add, mul
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing import device_indices
 from dl4all.ops.indexing.combined_rows import combined_rows, combines_on_host
+from dl4all.ops.indexing.host_selection import select
 from dl4all.ops.indexing.indices import (
     Indices,
     NDArray,
@@ -72,6 +73,11 @@ def index_select(input: T, dim: int, index: Array | NDArray | Sequence[int]) -> 
     if not input.shape:
         return reshape(index_select(reshape(input, 1), dim, index), ())
     axis = strides.axis("index_select", dim, len(input.shape))
+    if isinstance(index, TensorBase) and len(index.shape) == 1:
+        error = partial(out_of_range, "index_select", input.shape[axis])
+        result: T | None = select("index_select", input, index, axis, error)
+        if result is not None:
+            return result
     indices, _ = indices_into("index_select", index, input.shape[axis], input)
     return select_indices(input, axis, indices)
 
@@ -183,6 +189,12 @@ def gather(input: T, dim: int, index: Array | NDArray | Sequence[object], *, spa
         strides.axis("gather", dim, len(input.shape))
         return reshape(narrow(flatten(input), 0, 0, 0), index.shape)
     axis = strides.axis("gather", dim, len(input.shape))
+    if isinstance(index, TensorBase):
+        _check_fit("gather", input.shape, axis, index.shape)
+        error = partial(out_of_range, "gather", input.shape[axis])
+        selected: T | None = select("gather", input, index, axis, error, along=True)
+        if selected is not None:
+            return selected
     flat, shape = indices_along("gather", input, axis, index)
     result: T = reshape(take_rows(reshape(input, 1, input.numel(), 1), flat), shape)
     return result

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.ops.core.host_kernel import REFUSED, Layout, layout_of
+from dl4all.ops.core.host_kernel import REFUSED, HostLaunch, Layout, layout_of
 from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
@@ -49,16 +49,28 @@ def checked(
 
 def _first_wrong(index: TensorBase, out: TensorBase, constants: tuple[Any, ...]) -> int | None:
     """Write places by a kernel: the number of the first index out of range, or -1; None without a kernel."""
-    device = index.device
+    plans = index.device.plans
     key = ("check_indices", constants, index.shape, index.strides, index.dtype.num)
-    launch = device.plans.get(key)
+    launch = plans.get(key)
     if launch is None:
-        writes = [layout_of(out), Layout((1,), INT64)]
-        launch = WorkKernel("check_indices", constants).launch([layout_of(index)], writes) or REFUSED
-        device.plans.keep(key, launch)
-    if launch is REFUSED:
-        return None
-    for storage in (index.storage, out.storage):
+        launch = check_launch(layout_of(index), layout_of(out), constants) or REFUSED
+        plans.keep(key, launch)
+    return None if launch is REFUSED else run_check(launch, index, out)
+
+
+def check_launch(index: Layout, places: Layout, constants: tuple[Any, ...]) -> HostLaunch | None:
+    """The kernel that writes the places of indices; None without one.
+
+    Args:
+        index, places: their layouts.
+        constants: those of :func:`dl4all.ops.host_kernels.index_checks.prepare_check`.
+    """
+    return WorkKernel("check_indices", constants).launch([index], [places, Layout((1,), INT64)])
+
+
+def run_check(launch: HostLaunch, index: TensorBase, places: TensorBase) -> int:
+    """Write the places of indices; returns the number of the first one out of range, or -1."""
+    for storage in (index.storage, places.storage):
         if storage.pending is not None:
             storage.settle()
     status = getattr(_own, "status", None)
@@ -66,10 +78,10 @@ def _first_wrong(index: TensorBase, out: TensorBase, constants: tuple[Any, ...])
         status = _own.status = np.zeros(1, np.int64)
         _own.address = status.ctypes.data
     addresses = [
-        index.storage.address + index.offset * index.dtype.itemsize, out.storage.address + 4 * out.offset,
-        _own.address,
+        index.storage.address + index.offset * index.dtype.itemsize,
+        places.storage.address + 4 * places.offset, _own.address,
     ]  # fmt: skip
-    counters = device.counters
+    counters = index.device.counters
     counters.host_kernels += 1  # no process is forked meanwhile
     try:
         launch.run(addresses)

@@ -18,7 +18,8 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.op import KERNEL_REFUSALS, MixedDevices, Op, primitives
+from dl4all.ops.core.mixed_devices import MixedDevices, scalars_moved
+from dl4all.ops.core.op import KERNEL_REFUSALS, Op, primitives
 from dl4all.ops.core.parameters import INPLACE
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
@@ -165,8 +166,10 @@ def _apply_op(op: Op[...], operands: list[Any], arguments: dict[str, Any]) -> An
     name = f"{op.name}_"
     try:
         op.check_operands(operands)
-    except MixedDevices as error:
-        others = op.with_scalars_moved(operands, error)[1:]
+    except MixedDevices:
+        if not op.elementwise:
+            raise
+        others = scalars_moved(op.name, operands)[1:]
         if others[0].device is not target.device:  # which stays where it is
             raise
         return _apply_op(op, [target, *others], arguments)

@@ -18,7 +18,6 @@ from dl4all.ops.linalg.contractions import chain_matmul as chain_matmul
 from dl4all.ops.linalg.contractions import cross as cross
 from dl4all.ops.linalg.contractions import inner as inner
 from dl4all.ops.linalg.contractions import kron as kron
-from dl4all.ops.linalg.contractions import matrix_power as matrix_power
 from dl4all.ops.linalg.contractions import tensordot as tensordot
 from dl4all.ops.linalg.contractions import vdot as vdot
 from dl4all.ops.linalg.distances import cdist as cdist
@@ -48,7 +47,6 @@ __all__ = [
     "kron",
     "linear",
     "matmul",
-    "matrix_power",
     "mm",
     "mv",
     "outer",

@@ -14,7 +14,7 @@ from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.parts import narrow
-from dl4all.ops.memory.views import expand, permute, reshape
+from dl4all.ops.memory.views import permute, reshape
 from dl4all.ops.reduce.sums import sum
 
 
@@ -145,38 +145,6 @@ def cross(input: Array, other: Array, dim: int | None = None) -> Array:
         raise ArgumentError(f"[cross] expected an axis of size 3, got shapes {shape} and {other.shape}")
     (a, b, c), (d, e, f) = ([narrow(x, from_end, i, 1) for i in range(3)] for x in (input, other))
     return cat([b * f - c * e, c * d - a * f, a * e - b * d], from_end)
-
-
-@export("dl", "Tensor")
-def matrix_power(input: Array, n: int) -> Array:
-    """The `n`-th power of a square matrix, or of each matrix of a batch.
-
-    Raises:
-        ShapeError: the matrices are not square.
-        ArgumentError: `n` is negative, for which inverses would be needed.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.matrix_power(dl.tensor([[1.0, 1.0], [0.0, 1.0]]), 5).tolist()
-        [[1.0, 5.0], [0.0, 1.0]]
-    """
-    if len(input.shape) < 2 or input.shape[-1] != input.shape[-2]:
-        raise ShapeError(f"[matrix_power] expected square matrices, got shape {input.shape}")
-    if integer("matrix_power", "n", n) < 0:
-        raise ArgumentError(f"[matrix_power] expected n of at least 0, got {n}; there are no inverses")
-    power = None
-    square = input
-    while n:
-        if n % 2:
-            power = square if power is None else matmul(power, square)
-        n //= 2
-        square = matmul(square, square) if n else square
-    if power is not None:
-        return power
-    size = input.shape[-1]
-    identity = input.new_zeros(size, size)
-    identity[range(size), range(size)] = 1
-    return expand(identity, input.shape).clone()
 
 
 @export("dl")

@@ -84,6 +84,11 @@ def reshape(input: T, *args: int | Shape, **named: Shape) -> T:
 primitives.reshape = reshape
 
 
+def in_shape(input: T, *shape: int) -> T:
+    """The tensor itself if it has the shape, else :func:`reshape` without a -1: for ops that need no view."""
+    return input if input.shape == shape else reshape(input, shape)
+
+
 def _reshaped(gradient: T, shape: Shape) -> T:
     """The gradient in another shape: a view wherever there is one, such as of what was expanded."""
     strides = layout.view_strides(gradient.shape, gradient.strides, shape)

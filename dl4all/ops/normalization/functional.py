@@ -17,7 +17,7 @@ from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.rounding import abs
 from dl4all.ops.elementwise.transcendental import pow, rsqrt
 from dl4all.ops.indexing.assignment import copy_
-from dl4all.ops.memory.views import reshape
+from dl4all.ops.memory.views import in_shape, reshape
 from dl4all.ops.normalization.batch_normalization import (
     batch_norm_apply,
     batch_norm_backward,
@@ -305,10 +305,11 @@ def _normalize_last_axes(
         if tensor is not None and tensor.shape != sizes:
             raise ShapeError(f"[{name}] {operand} must have shape {sizes}, got {tensor.shape}")
     columns = math.prod(sizes)
-    rows = reshape(input, math.prod(input.shape[: len(input.shape) - len(sizes)]), columns)
-    weight, bias = (None if tensor is None else reshape(tensor, columns) for tensor in (weight, bias))
+    rows = in_shape(input, math.prod(input.shape[: len(input.shape) - len(sizes)]), columns)
+    weight = None if weight is None else in_shape(weight, columns)
+    bias = None if bias is None else in_shape(bias, columns)
     check_channels(name, rows, weight=weight, bias=bias)
-    return reshape(grouped_norm(rows, weight, bias, eps=eps, center=center), input.shape)
+    return in_shape(grouped_norm(rows, weight, bias, eps=eps, center=center), *input.shape)
 
 
 def _check_tensors(name: str, *operands: Any) -> None:

@@ -56,7 +56,7 @@ def avg_pooling(
 
 
 def _infer_avg_pool2d(input: TensorBase, **arguments: Any) -> Result:
-    check_images("avg_pool2d", input)
+    check_images("avg_pool2d", input, integers=True)
     return (*input.shape[:2], *avg_pooling(input.shape, **arguments).out_size), input.dtype
 
 
@@ -89,7 +89,7 @@ def avg_pool2d(
     """The mean of each window.
 
     Args:
-        input: floats of shape (N, C, H, W) or (C, H, W).
+        input: floats or integers of shape (N, C, H, W) or (C, H, W); means of integers are rounded towards 0.
         kernel_size, stride, padding: one int for both axes or a pair (vertical, horizontal). The
             stride is the kernel size unless given.
         ceil_mode: take a last window that begins inside but does not fit.

@@ -219,7 +219,12 @@ def avg_pool(x: NDArray, pooling: Pooling) -> NDArray:
     padded = _padded(x, pooling, 0)
     for _, part in taps(pooling.win, pooling.out_size):
         result += padded[part]
-    result = (result / pooling.divisors()).astype(x.dtype, copy=False)
+    divisors = pooling.divisors()
+    if x.dtype.kind == "f":
+        result = (result / divisors).astype(x.dtype, copy=False)
+        return result
+    signs = np.sign(result) * np.sign(divisors)  # a divisor of the caller's may be negative
+    result = (np.abs(result) // np.abs(divisors) * signs).astype(x.dtype, copy=False)
     return result
 
 

@@ -117,5 +117,7 @@ def _max_unpool(
     rows, places = reshape(input, planes, count), reshape(indices, planes, count)
     result = scatter(expanded_number(input, 0, (planes, math.prod(size))), 1, places, tape.alias(rows))
     # An element that several windows have as their maximum hands its gradient to each of them, as in PyTorch.
-    tape.add_node("max_unpool", [rows], [result], lambda grads, saved, needs: [gather(grads[0], 1, places)])
+    tape.add_node(
+        "max_unpool", [rows], [result], lambda grads, saved, needs: [gather(grads[0], 1, saved[0])], (places,)
+    )
     return reshape(result, *input.shape[:-axes], *size)

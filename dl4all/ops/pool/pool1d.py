@@ -165,7 +165,7 @@ def one_number(op: str, value: Any) -> Any:
 def _with_rows(op: str, input: Any) -> Any:
     """Shape (N, C, L) as (N, C, 1, L), (C, L) as (C, 1, L)."""
     if len(input.shape) != 2:
-        check_images(op, input, 1)
+        check_images(op, input, 1, integers=True)
     return reshape(input, *input.shape[:-1], 1, input.shape[-1])
 
 

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.composite.division import div
+from dl4all.ops.composite.host import to_device_of
 from dl4all.ops.conv.window import sizes
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
@@ -16,7 +18,7 @@ from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import true_divide
 from dl4all.ops.indexing.gather_scatter import gather
 from dl4all.ops.memory.views import contiguous, reshape
-from dl4all.ops.pool.avg_pool import adaptive_avg_pool2d, avg_pool2d
+from dl4all.ops.pool.avg_pool import adaptive_avg_pool2d, avg_pool2d, avg_pooling
 from dl4all.ops.pool.max_pool import adaptive_max_pool2d, kernel_indices, max_pool2d, max_pooling
 from dl4all.ops.pool.windows import OutputSizes, Pooling, Sizes, adaptive
 from dl4all.ops.sorting.selection import wide_indices
@@ -37,7 +39,8 @@ def avg_pool3d(
     """The mean of each window of a volume; arguments as for :func:`avg_pool2d`.
 
     Args:
-        input: floats of shape (N, C, D, H, W) or (C, D, H, W).
+        input: floats or integers of shape (N, C, D, H, W) or (C, D, H, W); means of integers are rounded
+            towards 0.
         kernel_size, stride, padding: a number, or three, of depth, height and width.
         ceil_mode: take a last window that begins inside but does not fit.
         count_include_pad: whether the zeros of the padding count.
@@ -57,12 +60,19 @@ def avg_pool3d(
         raise ArgumentError(f"[{name}] divisor_override must not be 0")
     kernel, pad = sizes(name, "kernel_size", kernel_size, 1, 3), sizes(name, "padding", padding, 0, 3)
     step = kernel if stride in (None, ()) else sizes(name, "stride", stride, 1, 3)
-    override = None if divisor_override is None else 1
-    options = ceil_mode, count_include_pad, override
-    of_layers = kernel[1:], step[1:], pad[1:], *options
-    of_columns = (kernel[0], 1), (step[0], 1), (pad[0], 0), *options
-    result = _pool(avg_pool2d, x, is_single, of_layers, of_columns)
-    return result if divisor_override is None else true_divide(result, divisor_override)
+    of_layers = kernel[1:], step[1:], pad[1:], ceil_mode, count_include_pad
+    of_columns = (kernel[0], 1), (step[0], 1), (pad[0], 0), ceil_mode, count_include_pad
+    if divisor_override is None and x.dtype.kind == "f":
+        return _pool(avg_pool2d, x, is_single, of_layers, of_columns)
+    sums = _pool(avg_pool2d, x, is_single, (*of_layers, 1), (*of_columns, 1))
+    if x.dtype.kind == "f":
+        return true_divide(sums, divisor_override)
+    divisor: Any = divisor_override
+    if divisor is None:
+        in_layers = avg_pooling((1, 1, *x.shape[3:]), *of_layers, None).divisors()
+        in_columns = avg_pooling((1, 1, x.shape[2], 1), *of_columns, None).divisors()
+        divisor = to_device_of(x, np.ascontiguousarray(in_columns[..., None] * in_layers, x.dtype))
+    return div(sums, divisor, rounding_mode="trunc")
 
 
 @export("F")

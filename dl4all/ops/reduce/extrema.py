@@ -16,8 +16,9 @@ from dl4all.ops.core.op import Kernel, Result, empty, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.comparison import eq, maximum, minimum
 from dl4all.ops.indexing.gather_scatter import gather
+from dl4all.ops.indexing.host_selection import put_along
 from dl4all.ops.memory.conversion import cast
-from dl4all.ops.memory.views import reshape
+from dl4all.ops.memory.views import in_shape
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, one_axis, reduced_shape
 from dl4all.ops.reduce.repetition import fold_alike, index_in_view, repetition
 from dl4all.ops.reduce.row_kernels import RowShaders, run_rows
@@ -371,11 +372,17 @@ def _extreme_along_axis(name: str, input: Any, dim: int, keepdim: bool) -> Extre
         result = Extremes(value(input, dim, keepdim), index(input, dim, keepdim))
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
-        shape = saved[0].shape
+        x, indices = saved
+        shape = x.shape
         kept = reduced_shape(shape, (dim % len(shape),), True) if shape else ()
-        return [extreme_backward(reshape(grads[0], *kept), saved[0], dim, name == "max")]
+        g = in_shape(grads[0], *kept)
+        if shape and not tape.state.enabled:
+            gradient = put_along(name, g, in_shape(indices, *kept), dim % len(shape), shape)
+            if gradient is not None:
+                return [gradient]
+        return [extreme_backward(g, x, dim, name == "max")]
 
-    tape.add_node(name, [input], result, backward, (input,))
+    tape.add_node(name, [input], result, backward, (input, result.indices))
     return result
 
 

@@ -49,6 +49,8 @@ def _order(p: Any) -> float:
     """
     if p == "fro":
         return 2.0
+    if p == "nuc":
+        raise ArgumentError("[norm] the nuclear norm is one of matrices: use dl4all.linalg.norm(x, 'nuc')")
     if not isinstance(p, (int, float)) or isinstance(p, bool) or math.isnan(p):
         raise ArgumentError(f"[norm] p must be a number, inf, -inf or 'fro', got {p!r}")
     return float(p)

@@ -83,14 +83,6 @@ def logit_backward(grad: Any, input: Any, eps: Any = None) -> Any:
     return ops.where(ops.in_range(input, low, high), slope, outside)
 
 
-def entropy(input: Any) -> Any:
-    """``-x log(x)``: 0 at 0, minus infinity below."""
-    x = input if input.dtype.kind == "f" else ops.cast(input, "float32")
-    inside = ops.neg(ops.mul(x, ops.log(ops.where(ops.gt(x, 0), x, 1.0))))
-    at_most_0 = ops.where(ops.eq(x, 0), 0.0, ops.where(ops.isnan(x), x, -math.inf))
-    return ops.where(ops.gt(x, 0), inside, at_most_0)
-
-
 def xlog1py(input: Any, other: Any) -> Any:
     """``x log(1 + y)``: 0 where x is 0 and y is not nan."""
     if not isinstance(other, TensorBase):
@@ -187,7 +179,7 @@ TRANSCENDENTAL: dict[str, Callable[..., Any]] = {
     "logit_backward": logit_backward,
     "xlogy.Tensor": on_tensors(ops.xlogy),
     "special_xlog1py": xlog1py,
-    "special_entr": entropy,
+    "special_entr": ops.entr,
     "sin": ops.sin,
     "cos": ops.cos,
     "tan": ops.tan,

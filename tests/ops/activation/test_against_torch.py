@@ -44,6 +44,19 @@ def test_activations(name: str, arguments: dict[str, Any], device: str) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64"])
+def test_clamps_of_integers(dtype: str, device: str) -> None:
+    values = generator(dtype).integers(0, 100, (7, 5)).astype(dtype)
+    for name, limits in (("relu6", ()), ("hardtanh", (3, 41)), ("hardtanh", (2.7, 9.2))):
+        result = getattr(functional, name)(dl.tensor(values, device=device), *limits)
+        expected = getattr(torch_functional, name)(torch.tensor(values), *limits)
+        assert result.dtype == dtype
+        assert result.tolist() == expected.tolist()
+    if dtype in ("uint8", "int8"):
+        with pytest.raises(ArgumentError, match=rf"\[hardtanh\] the number -300 does not fit into {dtype}"):
+            functional.hardtanh(dl.tensor(values, device=device), -300, 7)
+
+
 @pytest.mark.parametrize(("shape", "weights"), [((5, 3, 7), 3), ((5, 3), 1), ((4, 3), 3), ((7,), 1), ((), 1)])
 def test_prelu(shape: tuple[int, ...], weights: int, device: str) -> None:
     x, w = numbers(generator(shape), shape), numbers(generator(weights), (weights,))

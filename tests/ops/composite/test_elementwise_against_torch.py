@@ -28,6 +28,26 @@ UNARY: dict[str, tuple[NDArray, LibraryCall]] = {
     "deg2rad": (values(5, 7) * 90, lambda m, x: m.deg2rad(x)),
     "rad2deg": (values(5, 7), lambda m, x: m.rad2deg(x)),
     "sinc": (np.append(values(5), np.float32(0)), lambda m, x: m.sinc(x)),
+    "polygamma": (INSIDE, lambda m, x: m.polygamma(2, x)),
+    "mvlgamma": (INSIDE + 2, lambda m, x: m.mvlgamma(x, 3)),
+    "multigammaln": (INSIDE + 2, lambda m, x: m.special.multigammaln(x, 2)),
+    "entr": (INSIDE, lambda m, x: m.special.entr(x)),
+    "ndtr": (values(5, 7) * 3, lambda m, x: m.special.ndtr(x)),
+    "log_ndtr": (values(5, 7) * 2, lambda m, x: m.special.log_ndtr(x)),
+    "ndtri": (INSIDE, lambda m, x: m.special.ndtri(x)),
+    "erfcx": (values(5, 7), lambda m, x: m.special.erfcx(x)),
+    "frexp": (values(5, 7) * 100, lambda m, x: tuple(m.frexp(x))),
+    "gradient": (values(5, 7), lambda m, x: m.gradient(x, spacing=None)),
+    "gradient, order 2": (values(3, 7), lambda m, x: m.gradient(x, spacing=0.3, dim=-1, edge_order=2)),
+    "gradient, distances": (values(5, 7), lambda m, x: m.gradient(x, spacing=[0.3, 2.0], dim=(1, 0))),
+    "gradient, coordinates": (
+        values(2, 5, 7),
+        lambda m, x: m.gradient(
+            x.contiguous(), spacing=[x[0, 0].detach().cumsum(0) + x[0, 0].detach() * 9], dim=2, edge_order=2
+        ),
+    ),
+    "gradient of two": (values(2, 5), lambda m, x: m.gradient(x, dim=0)),
+    "gradient of ints": (np.arange(15).reshape(3, 5) ** 2, lambda m, x: m.gradient(x)),
     "logit": (INSIDE, lambda m, x: m.logit(x)),
     "logit, eps": (INSIDE, lambda m, x: m.logit(x, eps=0.2)),
     "sgn": (values(5, 7), lambda m, x: m.sgn(x.detach())),
@@ -51,6 +71,10 @@ BINARY: dict[str, LibraryCall] = {
     "logaddexp": lambda m, a, b: m.logaddexp(a, b),
     "logaddexp2": lambda m, a, b: m.logaddexp2(a, b),
     "xlogy": lambda m, a, b: m.xlogy(a, abs(b)),
+    "xlog1py": lambda m, a, b: m.special.xlog1py(a, abs(b)),
+    "xlog1py, number": lambda m, a, b: m.special.xlog1py(a, 0.5) + m.special.xlog1py(2, abs(b)),
+    "zeta": lambda m, a, b: m.special.zeta(2 + abs(a.detach()), abs(b)),
+    "nextafter": lambda m, a, b: m.nextafter(a, b),
     "multiply": lambda m, a, b: m.multiply(a, b),
     "subtract": lambda m, a, b: m.subtract(a, b, alpha=2),
     "divide": lambda m, a, b: m.divide(a, b),
@@ -61,6 +85,12 @@ BINARY: dict[str, LibraryCall] = {
 ON_SPECIAL: dict[str, LibraryCall] = {
     **{name: BINARY[name] for name in ("fmax", "fmin", "copysign", "hypot", "logaddexp", "logaddexp2")},
     "xlogy": lambda m, a, b: m.xlogy(a, b),
+    "xlog1py": lambda m, a, b: m.special.xlog1py(a.detach(), b.detach()),
+    "nextafter": lambda m, a, b: m.nextafter(a, b),
+    "entr": lambda m, a, b: m.special.entr(a),
+    "ndtr": lambda m, a, b: m.special.ndtr(a),
+    "log_ndtr": lambda m, a, b: m.special.log_ndtr(a),
+    "frexp": lambda m, a, b: m.frexp(a.detach()).mantissa,
     "greater": lambda m, a, b: m.greater(a, b),
     "greater_equal": lambda m, a, b: m.greater_equal(a, b),
     "less": lambda m, a, b: m.less(a, b),
@@ -182,3 +212,11 @@ def test_invalid_arguments() -> None:
         dl.isin(1, 2)
     with pytest.raises(ArgumentError, match=r"\[positive\]"):
         dl.positive(x > 0)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+def test_shifts(dtype: str, device: str) -> None:
+    rng = np.random.default_rng(2)
+    x, places = rng.integers(0, 100, (3, 5)).astype(dtype), rng.integers(0, 5, 5).astype(dtype)
+    compare_libraries(device, lambda m, x, places: [x << places, x >> places, x << 2, x >> 1], x, places)
+    compare_libraries(device, lambda m, places: [3 << places, 100 >> places], places)

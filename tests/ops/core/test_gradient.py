@@ -68,7 +68,7 @@ def test_finite_differences(op: Op[...], case: Example) -> None:
     _differentiate(dl.autograd.gradcheck, op, case)
 
 
-@each_example(ops=DIFFERENTIABLE, fits=lambda op, example: size(example) <= max(TINY, smallest(op)))
+@each_example(ops=DIFFERENTIABLE, fits=lambda op, example: size(example) <= max(TINY, smallest(op)), most=6)
 def test_finite_differences_of_gradients(op: Op[...], case: Example) -> None:
     _differentiate(dl.autograd.gradgradcheck, op, case)
 

@@ -187,6 +187,17 @@ def test_gradient_of_the_filters(case: Case, dtype: Any, gaps: bool) -> None:
     close(computed(prepare, case.w, Guarded(g), Guarded(x, gaps)), expected)
 
 
+def test_gradient_of_filters_whose_taps_do_not_fit_into_a_chunk() -> None:
+    """Patches of 32 x 32: there are fewer chunks than wanted, and no channels left to split."""
+    case = Case((1, 3, 64, 67), (5, 3, 32, 32), stride=4, padding=14)
+    g, x = drawn(11, case.out, case.x)
+    expected = host.weight_gradient(
+        g.astype(float), x.astype(float), case.args.window(case.w[2:]), case.groups
+    )
+    prepare = prepared("conv_weight", kernel_size=case.w[2:], **case.arguments)
+    close(computed(prepare, case.w, Guarded(g), Guarded(x)), expected)
+
+
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize("relu", [False, True])

@@ -50,11 +50,43 @@ for _ in range(3):
     note(dl.nn.utils.clip_grad_norm_(params, 0.5))
     optimizer.step()
     note(*params, *(p.grad for p in params))
+
+# Layers, and their gradients.
+F = dl.nn.functional
+
+def leaf(*shape):
+    return dl.tensor(rng.standard_normal(shape).astype(np.float32), device="cpu").requires_grad_()
+
+def note_gradients(result, *operands):
+    result.backward(dl.tensor(rng.standard_normal(result.shape).astype(np.float32), device="cpu"))
+    for tensor in (result.detach(), *(operand.grad for operand in operands)):
+        digest.update(tensor.numpy().tobytes())
+        dl.full(tensor.shape, np.nan, device="cpu")
+
+images, rows, w, b = leaf(9, 66, 31, 29), leaf(3001, 130), leaf(66), leaf(66)
+u, v, scores = leaf(130), leaf(130), leaf(40001, 7)
+target = dl.tensor(rng.integers(0, 7, 40001), device="cpu")
+note_gradients(F.batch_norm(images, None, None, w, b, training=True), images, w, b)
+note_gradients(F.batch_norm(rows, None, None, u, v, training=True), rows, u, v)
+note_gradients(F.layer_norm(rows, (130,), u, v), rows, u, v)
+note_gradients(F.group_norm(images, 6, w, b), images, w, b)
+for dim in (0, 1):
+    note_gradients(F.softmax(rows, dim), rows)
+    note_gradients(F.log_softmax(rows, dim), rows)
+    note_gradients(dl.logsumexp(rows, dim), rows)
+note_gradients(F.cross_entropy(scores, target), scores)
+note_gradients(F.cross_entropy(scores, target, reduction="none", label_smoothing=0.1), scores)
+for f in (F.max_pool2d, F.avg_pool2d):
+    note_gradients(f(images, 3, 2, 1), images)
+note_gradients(F.adaptive_avg_pool2d(images, (3, 5)), images)
+dl.manual_seed(3)
+note_gradients(F.dropout(rows, 0.3), rows)
 print(digest.hexdigest())
 """
 
 
 def test_any_number_of_threads() -> None:
+    """In one program, because compiling the kernels takes most of the time."""
     digests = set()
     for threads in ("1", "2", "7"):
         ended = run_python(PROGRAM, DL4ALL_THREADS=threads)

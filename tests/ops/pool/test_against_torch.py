@@ -99,6 +99,20 @@ def test_avg_pool2d_divisor_override(divisor: int, device: str) -> None:
     compare_with_torch(device, ours.avg_pool2d, theirs.avg_pool2d, x, **arguments)
 
 
+@pytest.mark.parametrize("include", [False, True])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_means_of_integers(axes: int, include: bool, device: str) -> None:
+    x = np.random.default_rng(axes).integers(-99, 99, (2, 3, 7, 11, 5)[: axes + 2])
+    for arguments in (
+        {"kernel_size": 2},
+        {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True, "count_include_pad": include},
+        *([{"kernel_size": 2, "divisor_override": 3}] if axes > 1 else []),
+    ):
+        mean = getattr(ours, f"avg_pool{axes}d")(dl.tensor(x, device=device), **arguments)
+        expected = getattr(theirs, f"avg_pool{axes}d")(torch.from_numpy(x), **arguments)
+        assert (str(mean.dtype), mean.tolist()) == ("int64", expected.tolist())
+
+
 @pytest.mark.parametrize("name", ["adaptive_avg_pool2d", "adaptive_max_pool2d"])
 def test_adaptive_pool2d(name: str, device: str) -> None:
     rng = random.Random(59)
