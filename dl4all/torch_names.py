@@ -417,7 +417,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "map_": "dl ops, or x.numpy()",
         "mtia": 'x.to("auto")',
         "name": "a variable",
-        "new": "x.new_empty, x.new_tensor",
         "pin_memory": "dl.pin(array)",
         "polygamma": "dl.polygamma(n, x)",
         "polygamma_": "x.copy_(dl.polygamma(n, x))",
@@ -432,9 +431,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "CrossMapLRN2d": "dl.nn.LocalResponseNorm",
         "NLLLoss2d": "dl.nn.NLLLoss",
     },
-    "torch.nn.functional": {
-        "multi_head_attention_forward": "dl.nn.MultiheadAttention or scaled_dot_product_attention",
-    },
+    "torch.nn.functional": {},
     "torch.nn.utils": {
         "clip_grad": "dl.nn.utils.clip_grad_norm_",
         "skip_init": "dl.nn.init",
@@ -450,12 +447,10 @@ INSTEAD: dict[str, dict[str, str]] = {
         "get_world_size": "1: there is one process",
     },
     "torch.autograd": {
-        "Variable": "the tensor itself",
         "forward_ad": "dl.autograd.jvp",
         "graph": "dl.autograd.Function",
         "profiler": "dl.profiler",
         "set_detect_anomaly": "dl.autograd.detect_anomaly",
-        "variable": "the tensor itself",
     },
     "torch.cuda": {
         "CUDAGraph": "dl.compile",
@@ -488,16 +483,12 @@ INSTEAD: dict[str, dict[str, str]] = {
         "stream": "with dl.Stream(device):",
     },
     "torch.jit": {
-        "ScriptModule": "dl.nn.Module",
         "fork": "threads",
         "freeze": "dl.compile(model)",
         "interface": "the class itself",
         "load": "dl.load",
         "optimize_for_inference": "dl.compile(model)",
         "save": "dl.save",
-        "script": "the function itself, or dl.compile(model)",
-        "script_if_tracing": "the function itself",
-        "script_method": "the method itself",
         "trace": "dl.compile(model)",
         "trace_module": "dl.compile(model)",
         "wait": "threads",

@@ -193,7 +193,7 @@ class Module(HookMethods, Placement):
     register_module = add_module
 
     def _put(self, name: str, kind: str, value: Any) -> None:
-        expected = {"parameter": Parameter, "module": Module, "buffer": (Tensor, SparseTensor)}[kind]
+        expected: Any = {"parameter": Parameter, "module": Module, "buffer": (Tensor, SparseTensor)}[kind]
         own = type(self).__name__
         if "_kinds" not in self.__dict__:
             raise _uninitialized(self, f"{name!r} cannot be a {kind} of it yet")
@@ -381,7 +381,7 @@ class Module(HookMethods, Placement):
                 and self._kinds.get(name) == "buffer"
                 and not (persistent and name in self._non_persistent_buffers_set)
             ):
-                buffers.append((prefix + name, value))
+                buffers.append((prefix + name, value))  # type: ignore[arg-type]  # or a sparse one
         yield from buffers
 
     # State dicts
