@@ -24,7 +24,7 @@ def both(array: Any) -> tuple[dl.Tensor, torch.Tensor]:
     return ours, torch.from_numpy(array).clone().requires_grad_()
 
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Any] = {
     "transpose": lambda x: einops.rearrange(x, "b c h w -> w b h c"),
     "split and merge": lambda x: einops.rearrange(x, "b (c k) h w -> b (h w k) c", k=3),
     "ellipsis": lambda x: einops.rearrange(x, "b ... w -> (b w) ... 1"),

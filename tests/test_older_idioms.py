@@ -81,7 +81,7 @@ def test_sparse_buffers(device: str) -> None:
             self.register_buffer("heads", dl.from_numpy(values).to_sparse(), persistent=False)
             self.scale = dl.nn.Parameter(dl.rand(7))
 
-    module = Heads().to(device)
+    module: Any = Heads().to(device)
     assert str(module.heads.device) == device
     assert module.heads.to_dense().cpu().tolist() == values.tolist()
     result = module.heads @ module.scale.unsqueeze(1)
@@ -95,7 +95,7 @@ def test_sparse_buffers(device: str) -> None:
 
 
 Point = namedtuple("Point", "x y")
-TREES = [
+TREES: list[Any] = [
     3, None, (), [1, (2, {"a": 3, "b": [4, None]})], Point([1], 2), deque([1, 2], maxlen=4),
     OrderedDict(b=1, a=(2,)), defaultdict(list, {"k": [1, 2]}), {"only": {}},
 ]  # fmt: skip

@@ -106,7 +106,8 @@ def test_nodes_are_made_only_where_gradients_are_required() -> None:
 def test_next_functions_lead_to_the_leaves(device: str) -> None:
     x, w = leaf([[1.0, 2.0, 3.0]], device), leaf([[4.0], [5.0], [6.0]], device)
     loss = ((x @ w) * 3.0 + x.sum()).exp()
-    names, leaves, todo, seen = set(), [], [loss.grad_fn], set()
+    names, leaves, seen = set[str](), list[dl.Tensor](), set[Any]()
+    todo: list[Any] = [loss.grad_fn]
     while todo:
         node = todo.pop()
         if node is None or node in seen:
@@ -118,7 +119,9 @@ def test_next_functions_lead_to_the_leaves(device: str) -> None:
         todo += [following for following, _ in node.next_functions]
     assert {"exp", "add", "mul", "sum", "matmul", "AccumulateGrad"} <= names
     assert sorted(map(id, leaves)) == sorted(map(id, (x, w)))
-    assert (x * dl.ones(1, 3, device=device)).grad_fn.next_functions[1] == (None, 0)
+    product: Any = x * dl.ones(1, 3, device=device)
+    assert product.grad_fn.next_functions[1] == (None, 0)
+    first: Any
     first, second = x.split([1, 2], dim=1)
     assert repr(first.grad_fn.next_functions[0][0]) == "<AccumulateGrad of shape (1, 3)>"
     assert (first + second).grad_fn.next_functions[1][0] is second.grad_fn

@@ -345,8 +345,11 @@ def test_what_there_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["real", "boolean", "positive", "nonnegative", "unit_interval", "simplex", "one_hot", "real_vector",
-             "nonnegative_integer", "positive_integer"]
+    "name",
+    [
+        "real", "boolean", "positive", "nonnegative", "unit_interval", "simplex", "one_hot", "real_vector",
+        "nonnegative_integer", "positive_integer",
+    ],
 )  # fmt: skip
 def test_constraints_answer_for_arrays_as_for_tensors(name: str) -> None:
     constraint = getattr(dl.distributions.constraints, name)

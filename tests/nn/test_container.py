@@ -57,4 +57,4 @@ def test_module_dict() -> None:
     with pytest.raises(ArgumentError, match="'forward' is an attribute of modules"):
         heads["forward"] = ReLU()
     with pytest.raises(ArgumentError, match=r"\[ModuleDict\] 'x' must be a Module, got 3"):
-        heads["x"] = 3  # type: ignore[assignment]
+        heads["x"] = 3

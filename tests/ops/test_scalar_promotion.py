@@ -69,7 +69,8 @@ def test_written_into_a_tensor(device: str) -> None:
     np.testing.assert_allclose(x.cpu().numpy(), np.full((3, 2), 5 / 1.5, np.float32), rtol=1e-6)
     counts = dl.arange(3, dtype="int32", device=device)
     counts += dl.tensor(4, dtype="int64", device=device)
-    assert (counts.dtype, counts.tolist()) == (np.int32, [4, 5, 6])
+    assert counts.dtype == np.int32
+    assert counts.tolist() == [4, 5, 6]
     with pytest.raises(dl.errors.Dl4allError, match="add_"):
         a.add_(x)
 
