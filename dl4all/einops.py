@@ -1,7 +1,7 @@
 """Layers of einops; its functions, such as ``einops.rearrange``, take this library's tensors as they are.
 
-The layers of ``einops.layers.torch`` are modules of PyTorch. These have the same parameters and state, and are
-modules of this library. They need the package ``einops``.
+The layers of ``einops.layers.torch`` are modules of PyTorch. These have the same parameters and state, and
+are modules of this library. They need the package ``einops``.
 
 >>> import dl4all as dl
 >>> from dl4all.einops import Rearrange
@@ -44,7 +44,7 @@ class Rearrange(RearrangeMixin, nn.Module):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = self._apply_recipe(input)
+        result: Tensor = self._apply_recipe(input)  # type: ignore[no-untyped-call]
         return result
 
 
@@ -69,7 +69,7 @@ class Reduce(ReduceMixin, nn.Module):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = self._apply_recipe(input)
+        result: Tensor = self._apply_recipe(input)  # type: ignore[no-untyped-call]
         return result
 
 

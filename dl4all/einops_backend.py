@@ -1,7 +1,8 @@
 """The backend by which einops' functions take this library's tensors, defined when einops is imported.
 
-einops looks among the subclasses of its ``AbstractBackend`` for one whose framework is imported and that knows
-the tensor. That class is einops' own, so ours can be defined only after it; it is then found with no further call.
+einops looks among the subclasses of its ``AbstractBackend`` for one whose framework is imported and that
+knows the tensor. That class is einops' own, so ours can be defined only after it; it is then found with no
+further call.
 """
 
 from __future__ import annotations

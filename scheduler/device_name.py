@@ -81,8 +81,8 @@ class NamedDevice:
 class AbsentDevice(str):
     """The name of a device of PyTorch's that is not here: compared, not used.
 
-    ``dl.device("cuda").type`` is what scripts compare with. Wherever a device is needed, this is a name of which
-    there is none.
+    ``dl.device("cuda").type`` is what scripts compare with. Wherever a device is needed, this is a name of
+    which there is none.
 
     >>> import dl4all as dl
     >>> dl.device("cpu").type == dl.device("cuda").type

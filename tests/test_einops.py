@@ -49,7 +49,8 @@ def test_functions_and_gradients(name: str, device: str) -> None:
     np.testing.assert_allclose(result.detach().cpu().numpy(), expected.detach().numpy(), rtol=2e-5, atol=1e-5)
     (result**2).sum().backward()
     (expected**2).sum().backward()
-    assert ours.grad is not None and theirs.grad is not None
+    assert ours.grad is not None
+    assert theirs.grad is not None
     np.testing.assert_allclose(ours.grad.cpu().numpy(), theirs.grad.numpy(), rtol=2e-4, atol=2e-4)
 
 
@@ -91,7 +92,8 @@ def test_layers(index: int, device: str) -> None:
     np.testing.assert_allclose(result.detach().cpu().numpy(), expected.detach().numpy(), rtol=2e-5, atol=1e-5)
     (result**2).sum().backward()
     (expected**2).sum().backward()
-    assert ours.grad is not None and theirs.grad is not None
+    assert ours.grad is not None
+    assert theirs.grad is not None
     np.testing.assert_allclose(ours.grad.cpu().numpy(), theirs.grad.numpy(), rtol=2e-4, atol=2e-4)
     for name, parameter in layer.named_parameters():
         gradient = dict(other.named_parameters())[name].grad.numpy()

@@ -49,7 +49,6 @@ LAYERS = (
     ("dl4all.models", "dl4all.data", "dl4all.io", "dl4all.memory"),
     # PyTorch's names for what lies above in this list:
     ("dl4all.accelerator", "dl4all.amp", "dl4all.compiler", "dl4all.distributed", "dl4all.fft"),
-    ("dl4all.fx",),
     ("dl4all.jit",),
     ("dl4all.linalg", "dl4all.mps", "dl4all.multiprocessing", "dl4all.onnx"),
     ("dl4all.process_settings", "dl4all.profiler", "dl4all.random"),

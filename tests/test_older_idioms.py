@@ -1,4 +1,4 @@
-"""What scripts of any year write: ``Variable``, ``x.new``, notes on parameters, sparse buffers, trees of tensors."""
+"""What scripts of any year write: ``Variable``, ``x.new``, notes on parameters, sparse buffers, trees."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def test_trees_together() -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        lambda t: np.clip(t, a_min=-0.5, a_max=0.999), lambda t: np.reshape(t, (5, -1)), np.squeeze, np.cumsum,
-        lambda t: np.round(t, 1), np.transpose, lambda t: np.cumsum(t, 0),
+        lambda t: np.clip(t, a_min=-0.5, a_max=0.999), lambda t: np.reshape(t, (5, -1)), np.squeeze,
+        lambda t: np.round(t, 1), np.cumsum, np.transpose, lambda t: np.cumsum(t, 0),
     ],
 )  # fmt: skip
 def test_functions_of_numpy_that_return_tensors(library: Any, function: Any) -> None:
@@ -178,8 +178,8 @@ def test_devices_that_are_not_here_are_refused_where_they_are_used() -> None:
     cuda = dl.device("cuda")
     assert str(dl.device("cuda", 2)) == "cuda:2"
     uses = (
-        lambda: dl.zeros(2, device=cuda), lambda: dl.ones(3).to(cuda), lambda: dl.nn.Linear(2, 3, device=cuda),
-        lambda: dl.nn.Linear(2, 3).to(cuda), lambda: cuda.__enter__(), lambda: dl.set_default_device(cuda),
+        lambda: dl.zeros(2, device=cuda), lambda: dl.ones(3).to(cuda), lambda: dl.nn.ReLU().to(cuda),
+        lambda: dl.nn.Linear(2, 3, device=cuda), cuda.__enter__, lambda: dl.set_default_device(cuda),
     )  # fmt: skip
     for use in uses:
         with pytest.raises(dl.errors.UnknownDeviceError, match="unknown device 'cuda'; use auto"):

@@ -29,7 +29,7 @@ torch = pytest.importorskip("torch", reason="compared with PyTorch")
     "name",
     [
         "accelerator", "amp", "backends.cuda", "backends.cudnn", "backends.mkl", "backends.mkldnn",
-        "backends.mps", "backends.openmp", "compiler", "cuda", "cuda.amp", "distributed", "fft", "fx", "jit",
+        "backends.mps", "backends.openmp", "compiler", "cuda", "cuda.amp", "distributed", "fft", "jit",
         "linalg", "mps", "multiprocessing", "onnx", "random", "special", "version", "xpu",
     ],
 )  # fmt: skip

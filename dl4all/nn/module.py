@@ -383,7 +383,7 @@ class Module(HookMethods, Placement):
                 and self._kinds.get(name) == "buffer"
                 and not (persistent and name in self._non_persistent_buffers_set)
             ):
-                buffers.append((prefix + name, value))
+                buffers.append((prefix + name, value))  # type: ignore[arg-type]  # or a sparse one
         yield from buffers
 
     # State dicts

@@ -8,6 +8,7 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.default_dtype import default
+from dl4all.ops.core.mixed_dtypes import scalars_of_another_dtype
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.promotion import promote
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, TensorBase
@@ -161,7 +162,7 @@ def numel(input: TensorBase) -> int:
 def result_type(tensor1: TensorBase | Scalar, tensor2: TensorBase | Scalar) -> np.dtype[Any]:
     """The dtype of the result of arithmetic on two tensors, or on a tensor and a number.
 
-    A 0-d tensor counts like any other tensor; PyTorch treats it like a number.
+    A tensor without axes counts only if its kind is higher than that of a tensor with axes.
 
     Raises:
         DTypeError: an operand is neither a tensor nor a number.
@@ -178,7 +179,9 @@ def result_type(tensor1: TensorBase | Scalar, tensor2: TensorBase | Scalar) -> n
                 "of dtypes there is promote_types"
             )
     if isinstance(tensor1, TensorBase) or isinstance(tensor2, TensorBase):
-        return promote("result_type", (tensor1, tensor2), "common")
+        ignored = scalars_of_another_dtype((tensor1, tensor2))
+        counting = [operand for operand in (tensor1, tensor2) if not any(operand is x for x in ignored)]
+        return promote("result_type", counting, "common")
     return _dtype_of_numbers(tensor1, tensor2)
 
 

@@ -33,8 +33,8 @@ def sizes_or_data(arguments: tuple[Any, ...], dtype: Any = None) -> Tensor:
     """The tensor that a call of a class asks for: with these sizes, or with these elements.
 
     Args:
-        arguments: up to four ints and a device, with None for what was not given; or the shape of a tensor, nested
-            lists of numbers, an array or a tensor, alone. A tuple that is no tensor's shape is data.
+        arguments: up to four ints and a device, with None for what was not given; or the shape of a tensor,
+            nested lists of numbers, an array or a tensor, alone. A tuple that is no tensor's shape is data.
         dtype: the default dtype, if it is None.
 
     Raises:

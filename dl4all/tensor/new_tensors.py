@@ -29,8 +29,8 @@ class NewTensors(TensorBase):
         """A tensor of this one's dtype and device, as scripts of before 2018 make it.
 
         Args:
-            sizes_or_data: sizes, for undefined contents, none for a tensor without elements; or nested lists of
-                numbers, an array or a tensor, for a copy of it.
+            sizes_or_data: sizes, for undefined contents, none for a tensor without elements; or nested
+                lists of numbers, an array or a tensor, for a copy of it.
             device: by default this one's.
 
         Example:

@@ -2,8 +2,8 @@
 
 A function of arrays (``np.mean``, ``np.stack``) takes tensors as arrays and returns what NumPy returns, as
 with PyTorch's tensors on the CPU. One that is a method of arrays and changes their elements or axes
-(``np.clip``, ``np.reshape``) and a ufunc of one operand (``np.sqrt``) return a tensor on the tensor's device. One
-of two operands is the operator of that name: a NumPy number may stand beside a tensor, an array
+(``np.clip``, ``np.reshape``) and a ufunc of one operand (``np.sqrt``) return a tensor on the tensor's device.
+One of two operands is the operator of that name: a NumPy number may stand beside a tensor, an array
 may not.
 """
 

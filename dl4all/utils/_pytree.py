@@ -1,4 +1,4 @@
-"""Nested lists, tuples and dicts as flat lists of what is in them, under the names of ``torch.utils._pytree``."""
+"""Nested lists, tuples and dicts as flat lists of what is in them; the names of ``torch.utils._pytree``."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.mixed_devices import scalars_moved
+from dl4all.ops.core.mixed_dtypes import scalars_of_another_dtype
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
@@ -120,7 +121,8 @@ def float_power(input: Array | Scalar, exponent: Array | Scalar) -> Array:
 
 def _broadcast_floats(name: str, *operands: Array) -> list[Array]:
     """Operands with a common shape and a common floating dtype, on one device."""
-    dtype = promote(name, operands, "float")
+    ignored = {id(operand) for operand in scalars_of_another_dtype(operands)}
+    dtype = promote(name, [operand for operand in operands if id(operand) not in ignored], "float")
     shape = broadcast_shapes(name, operands)
     together = scalars_moved(name, operands)
     return [expand(x if x.dtype == dtype else cast(x, dtype.name), shape) for x in together]

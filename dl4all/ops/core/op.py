@@ -28,6 +28,7 @@ from dl4all.ops.core.kernel import SHARED as SHARED
 from dl4all.ops.core.kernel import Kernel as Kernel
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shape
 from dl4all.ops.core.mixed_devices import MixedDevices, mixed_devices, scalars_moved
+from dl4all.ops.core.mixed_dtypes import MixedScalars, scalars_cast
 from dl4all.ops.core.op_node import OpNode
 from dl4all.ops.core.op_node import fit_gradients as fit_gradients
 from dl4all.ops.core.parameters import INPLACE, Parameters
@@ -220,6 +221,8 @@ class Op(HostRun, Generic[P]):
             if not self.elementwise:
                 raise
             return self._execute(scalars_moved(self.name, operands), arguments)
+        except MixedScalars:
+            return self._execute(scalars_cast(operands), arguments)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Split what a call was given into operands and arguments, with defaults filled in."""

@@ -81,7 +81,7 @@ class TensorBase:
     """A view of a storage by shape, strides and offset; strides and offset count elements."""
 
     __slots__ = {  # with texts, which help() shows
-        "__dict__": "What a program notes on the tensor, such as ``p.no_decay = True``; made when the first is.",
+        "__dict__": "What a program notes on the tensor, such as ``p.no_decay = True``.",
         "__weakref__": "The list of weak references.",
         "device": "The device that has the elements.\n\n"
         "Example:\n    >>> import dl4all as dl\n    >>> str(dl.ones(2, device='cpu').device)\n    'cpu'",

@@ -31,6 +31,7 @@ from dl4all.ops.core.host_kernel import (
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.launch_plan import Call, ElementwisePlan, call_of
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_view
+from dl4all.ops.core.mixed_dtypes import MixedScalars, scalars_of_another_dtype
 from dl4all.ops.core.op import (
     KERNEL_REFUSALS,
     Example,
@@ -172,6 +173,7 @@ class Resolution(NamedTuple):
     compute_dtype: np.dtype[Any]
     result_dtype: np.dtype[Any]
     variants: Variants | None  # None where devices have no kernel
+    mixed: bool  # whether tensors have several dtypes, of which those without axes may not count
 
 
 class Elementwise(Op[P]):
@@ -262,8 +264,11 @@ class Elementwise(Op[P]):
 
     def _promoted(self, operands: Sequence[Any]) -> np.dtype[Any]:
         """The dtype in which the op computes."""
-        promoted = [o for o, condition in zip(operands, self.conditions, strict=True) if not condition]
-        return promote(self.name, promoted, self.promotion)
+        return promote(self.name, self._deciding(operands), self.promotion)
+
+    def _deciding(self, operands: Sequence[Any]) -> list[Any]:
+        """The operands whose dtypes count: all but conditions."""
+        return [o for o, condition in zip(operands, self.conditions, strict=True) if not condition]
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         if not kwargs and self._complete and len(args) == len(self.arrays):
@@ -276,6 +281,10 @@ class Elementwise(Op[P]):
         resolution = self._resolutions.get(key)
         if resolution is None:
             resolution = self._resolutions[key] = self._resolve_dtypes(operands)
+        if resolution.mixed and scalars_of_another_dtype(self._deciding(operands)):
+            raise MixedScalars(
+                f"[{self.name}] tensors without axes are of another dtype; convert with .to(dtype)"
+            )
         return resolution
 
     def _resolve_dtypes(self, operands: Sequence[Any]) -> Resolution:
@@ -288,10 +297,12 @@ class Elementwise(Op[P]):
         if dtype.kind not in self.kinds:
             raise DTypeError(f"[{self.name}] {dtype} is not supported; {CONVERSION_ADVICE[dtype.kind]}")
         result_dtype = np.dtype(np.bool_) if self.result == "bool" else dtype
-        return Resolution(dtype, result_dtype, self.by_dtype.get(dtype.name))
+        deciding = self._deciding(operands)
+        mixed = len({operand.dtype for operand in deciding if isinstance(operand, TensorBase)}) > 1
+        return Resolution(dtype, result_dtype, self.by_dtype.get(dtype.name), mixed)
 
     def _infer(self, *operands: Any, **arguments: Any) -> Result:
-        dtype, result_dtype, _ = self._resolve(operands)
+        dtype, result_dtype, _, _ = self._resolve(operands)
         for operand, condition in zip(operands, self.conditions, strict=True):
             if not condition and not isinstance(operand, TensorBase):
                 check_fits(self.name, operand, dtype)
@@ -448,7 +459,7 @@ class Elementwise(Op[P]):
         arguments: dict[str, Any],
         call: Call | None,
     ) -> None:
-        dtype, _, variants = resolution
+        dtype, _, variants, _ = resolution
         assert variants is not None
         converted = [
             operand if condition else _kernel_operand(operand, dtype, out)

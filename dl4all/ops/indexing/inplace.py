@@ -19,6 +19,7 @@ from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.mixed_devices import MixedDevices, scalars_moved
+from dl4all.ops.core.mixed_dtypes import MixedScalars, scalars_cast
 from dl4all.ops.core.op import KERNEL_REFUSALS, Op, primitives
 from dl4all.ops.core.parameters import INPLACE
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
@@ -174,7 +175,12 @@ def _apply_op(op: Op[...], operands: list[Any], arguments: dict[str, Any]) -> An
             raise
         return _apply_op(op, [target, *others], arguments)
     recording = begin_change(name, target, *others)
-    shape, dtype = op.infer(*operands, **arguments)
+    try:
+        shape, dtype = op.infer(*operands, **arguments)
+    except MixedScalars:
+        operands = scalars_cast(operands)
+        others = operands[1:]
+        shape, dtype = op.infer(*operands, **arguments)
     _check_result(name, target, shape, dtype)
     # Operands in the memory that changes are copied first: the op and its gradient need the old elements.
     others = [_unshared(o, target) if isinstance(o, TensorBase) else o for o in others]

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
+from dl4all.ops.core.mixed_dtypes import MixedScalars, scalars_cast
 from dl4all.ops.core.op import empty, fit_gradients, primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, Level
@@ -126,7 +127,10 @@ class BatchedTensor(BatchedTensorBase):
         if rule is None:
             return _call_per_sample(op, operands, arguments)
         levels = levels_of(operands)
-        shape, dtype = op.infer(*operands, **arguments)
+        try:
+            shape, dtype = op.infer(*operands, **arguments)
+        except MixedScalars:
+            return op(*scalars_cast(operands), **arguments)
         with tape.gradients(False):
             result = rule(op, operands, arguments, levels)
             if not isinstance(result, BatchedTensor):
