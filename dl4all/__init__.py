@@ -62,7 +62,7 @@ from dl4all.autograd import (
 )
 from dl4all.calibration import calibrate
 from dl4all.einops_backend import define_when_imported as _define_einops_backend
-from dl4all.errors import Dl4allError
+from dl4all.errors import Dl4allError, OutOfMemoryError
 from dl4all.graph.compiled import compile
 from dl4all.io.serialization import load, save
 from dl4all.jit import _assert as _assert
@@ -158,6 +158,7 @@ __all__ = [
     "Dl4allError",
     "Event",
     "Generator",
+    "OutOfMemoryError",
     "InferenceQueue",
     "Pipeline",
     "Size",

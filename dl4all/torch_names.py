@@ -51,12 +51,10 @@ MISSING: dict[str, dict[str, str]] = {
     },
     "torch.distributions": {
         "internal": (
-            "beta binomial cauchy chi2 constraint_registry continuous_bernoulli dirichlet exp_family "
-            "exponential fishersnedecor generalized_pareto geometric gumbel half_cauchy half_normal "
-            "inverse_gamma kumaraswamy laplace lkj_cholesky log_normal logistic_normal "
-            "lowrank_multivariate_normal mixture_same_family multinomial negative_binomial "
-            "one_hot_categorical pareto poisson relaxed_bernoulli relaxed_categorical studentT uniform "
-            "utils von_mises weibull wishart"
+            "constraint_registry continuous_bernoulli exp_family fishersnedecor generalized_pareto "
+            "inverse_gamma kumaraswamy lkj_cholesky logistic_normal lowrank_multivariate_normal "
+            "mixture_same_family pareto relaxed_bernoulli relaxed_categorical utils von_mises weibull "
+            "wishart"
         ),
         "yet": (
             "CatTransform ContinuousBernoulli CorrCholeskyTransform CumulativeDistributionTransform "
@@ -383,7 +381,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "AcceleratorError": "dl.errors.DeviceError",
         "GradScaler": "dl.amp.GradScaler",
         "ModuleDict": "dl.nn.ModuleDict",
-        "OutOfMemoryError": "dl.errors.OutOfMemoryError",
         "ParameterDict": "dl.nn.ParameterDict",
         "ao": "float16: model.half()",
         "cond": "if and else",
@@ -392,7 +389,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "detach": "x.detach()",
         "export": "dl.compile",
         "fill": "dl.full_like",
-        "fx": "dl.compile",
         "get_device": "x.device",
         "is_anomaly_enabled": "dl.autograd.detect_anomaly",
         "is_inference_mode_enabled": "dl.is_grad_enabled",
@@ -455,7 +451,6 @@ INSTEAD: dict[str, dict[str, str]] = {
     "torch.cuda": {
         "CUDAGraph": "dl.compile",
         "Event": "dl.Event",
-        "OutOfMemoryError": "dl.errors.OutOfMemoryError",
         "Stream": "dl.Stream",
         "current_stream": "dl.Stream",
         "device": "with dl.device(name):",

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 ELSEWHERE = {
     "architecture.md": "tests/test_recipes.py puts its blocks into files",
     "processes.md": "tests/attacks/test_fork.py runs its blocks as scripts",
+    "walkthrough.md": "tests/test_walkthrough.py writes its blocks into files and runs its commands",
 }
 """Pages whose blocks are run by other tests."""
 

@@ -21,7 +21,8 @@ CHILD = "tools.peer_databases.child"
 
 EQUAL = [
     "add", "where", "sum", "var", "softmax", "matmul", "addmm", "cat", "gather",
-    "scatter_reduce.amax", "quantile", "zeros", "bernoulli", "as_strided.partial_views", "index_fill",
+    "scatter_reduce.amax", "quantile", "linalg.eigh",
+    "zeros", "bernoulli", "as_strided.partial_views", "index_fill",
     "nn.functional.linear",
     "nn.functional.layer_norm", "nn.functional.embedding", "nn.functional.dropout",
 ]  # fmt: skip
@@ -58,6 +59,27 @@ def test_standins_go_through_functions_of_pytorch() -> None:
 
     got = functions.call(function, (to_peer(x), (2.0,), {}))
     torch.testing.assert_close(to_torch(got), function(x, 2.0))
+
+
+def test_what_of_a_result_is_determined_is_taken_of_both() -> None:
+    """Vectors of opposite signs are as right."""
+
+    def determined(result: Any) -> Any:
+        values, vectors = result
+        return values, abs(vectors[..., :1])
+
+    x = torch.randn(3, 3)
+    peer = to_peer(x + x.T)
+    own = torch.linalg.eigh(x + x.T)
+    flipped = type(dl.linalg.eigh(peer))(to_peer(own.eigenvalues), -to_peer(own.eigenvectors))
+    got = to_torch(functions.applied(determined, flipped))
+    for one, other in zip(got, determined(own), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_results_without_tensors_keep_their_kind() -> None:
+    assert isinstance(to_torch(dl.zeros(2, 3).shape), torch.Size)
+    assert to_torch((1, ["a", (2.5,)])) == (1, ["a", (2.5,)])
 
 
 def test_what_dl4all_lacks_is_missing() -> None:

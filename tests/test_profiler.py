@@ -99,12 +99,8 @@ def made() -> profile:
 
 def test_the_table_has_pytorchs_columns() -> None:
     rows = made().key_averages()
-    assert [(row.key, row.self_cpu_time_total) for row in rows] == [
-        ("ProfilerStep*", pytest.approx(2500)),
-        ("matmul", pytest.approx(750)),
-        ("clone", pytest.approx(250)),
-        ("upload", pytest.approx(500)),
-    ]
+    assert [row.key for row in rows] == ["ProfilerStep*", "matmul", "clone", "upload"]
+    np.testing.assert_allclose([row.self_cpu_time_total for row in rows], [2500, 750, 250, 500])
     lines = rows.table(sort_by="self_cuda_time_total", row_limit=2, header="made").splitlines()
     assert lines[0] == "made"
     assert lines[2].split("  ")[-1].strip() == "Total MFLOPs"
@@ -157,6 +153,7 @@ def test_steps_go_by_the_schedule() -> None:
     assert row(prof, "ProfilerStep*").count == row(prof, "exp").count == 2
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch has its opinion about some schedules
 def test_actions_are_those_of_pytorch() -> None:
     """Which recordings are handed out, and when: in the middle, at the end, one after the other."""
     torch = pytest.importorskip("torch", reason="what happens is compared with PyTorch")

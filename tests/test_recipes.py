@@ -59,10 +59,8 @@ def follow(step: re.Match[str], tree: Path) -> None:
 
 
 def copy_of_the_tree(target: Path) -> Path:
-    """Without what is built or ignored; the links inside dl4all/ stay links."""
-    skipped = shutil.ignore_patterns(
-        ".git", ".venv", "build", "dist", "__pycache__", "*.egg-info", ".*_cache"
-    )
+    """Without what is built or ignored, but with bytecode; the links inside dl4all/ stay links."""
+    skipped = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", ".*_cache")
     shutil.copytree(ROOT, target, symlinks=True, ignore=skipped)
     return target
 

@@ -148,7 +148,9 @@ def test_differences_are_relative_to_the_loss_or_a_share_of_the_largest() -> Non
     assert not Comparison(3, 3, 1e-4, 1e-4, 1e-4, None).equal
     assert not Comparison(3, 4, 0.0, 0.0, 0.0, None).equal
     assert not Comparison(0, 0, 0.0, 0.0, 0.0, None).equal
-    assert Comparison(3, 3, 1e-7, 2e-3, 1e-4, None).may_be_rounding
+    assert Comparison(3, 3, 1e-7, 9e-5, None, None).equal
+    assert not Comparison(3, 3, 1e-7, 2e-4, None, None).equal
+    assert Comparison(3, 3, 1e-7, 2e-3, None, None).may_be_rounding
     assert not Comparison(3, 4, 0.0, 2e-3, 0.0, None).may_be_rounding
 
 
@@ -162,18 +164,19 @@ def test_rounding_is_the_most_that_any_run_made_of_the_steps_that_were_taken() -
     assert (found.steps, found.torch_steps, found.first, found.time_ratio) == (2, 2, 0.0, None)
     assert found.largest == pytest.approx(0.1)
     assert found.rounding == pytest.approx(0.02)
+    assert compare(ours, torch, [], None, 2).rounding is None
 
 
 def test_page_shows_what_failed() -> None:
     rows = [Row(CASES[0], "cpu", Comparison(3, 3, 0.0, 2e-6, 1e-6, 1.5), 0, True, ""),
             Row(CASES[1], "cpu", None, 2, False, "dl4all: AttributeError: no x"),
-            Row(CASES[0], "vulkan:0", Comparison(2, 2, 0.0, 3e-6, 1e-6, None), 0, True, "")]  # fmt: skip
+            Row(CASES[0], "vulkan:0", Comparison(2, 2, 0.0, 3e-6, None, None), 0, True, "")]  # fmt: skip
     text = page(rows, [("a script", "its reason")], "2.13.0")
     assert "## cpu\n\n1 of 2 scripts have equal losses; 1 have no other line changed" in text
     assert "| 0 | 3+ | 0.0e+00 | 2.0e-06 | 1.0e-06 | yes | 1.50 |" in text
     assert "dl4all: AttributeError: no x" in text
     assert "## vulkan:0\n\n1 of 1 scripts" in text
-    assert "| 0 | 2+ | 0.0e+00 | 3.0e-06 | 1.0e-06 | yes |\n" in text
+    assert "| 0 | 2+ | 0.0e+00 | 3.0e-06 |  | yes |\n" in text
     assert "- a script: its reason" in text
 
 

@@ -43,12 +43,21 @@ def values(cases: set[Any]) -> set[tuple[str, ...]]:
 PRODUCT = list(itertools.product(DEVICES, ("float32", "int64", "bool", "uint8"), "abcde", ("yes", "no")))
 
 
-def test_each_pair_is_there_and_the_product_is_not() -> None:
+def test_each_pair_is_there_on_each_device_and_the_product_is_not() -> None:
     taken = values(covering([case(*ids) for ids in PRODUCT], once=False))
-    for first, second in itertools.combinations(range(4), 2):
-        pairs = {(ids[first], ids[second]) for ids in PRODUCT}
-        assert {(ids[first], ids[second]) for ids in taken} == pairs
-    assert 20 <= len(taken) <= 45  # of 120; the two longest parameters have 20 pairs
+    for device in ("cpu", "vulkan:0"):
+        for first, second in itertools.combinations(range(1, 4), 2):
+            pairs = {(ids[first], ids[second]) for ids in PRODUCT}
+            assert {(ids[first], ids[second]) for ids in taken if ids[0] == device} == pairs
+        assert 20 <= sum(ids[0] == device for ids in taken) < 40  # the two longest parameters have 20 pairs
+
+
+def test_kompute_runs_each_value_once() -> None:
+    taken = values(covering([case(*ids) for ids in PRODUCT], once=False))
+    through_kompute = [ids for ids in taken if ids[0] == "kompute:0"]
+    for parameter in range(1, 4):
+        assert {ids[parameter] for ids in through_kompute} == {ids[parameter] for ids in PRODUCT}
+    assert 5 <= len(through_kompute) <= 11
 
 
 def test_each_value_is_there_once_for_each_device() -> None:

@@ -62,34 +62,35 @@ def test_a_new_name_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "answer"),
+    "space", [space for space in MISSING if space != "torch.Tensor" and table.listed(space)]
+)
+def test_imports_of_missing_names_answer(space: str) -> None:
+    """As attributes do, with the error of an import."""
+    name = min(name for name in table.listed(space) if name.isidentifier())
+    module = space.replace("torch", "dl4all", 1)
+    with pytest.raises(ImportError) as caught:
+        exec(f"from {module} import {name}", {})
+    assert str(caught.value) == f"cannot import name {name!r} from {module!r}: {answer(space, name)}"
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
     [
-        ("from dl4all import fx", r"'fx' from 'dl4all': not in dl4all: use dl\.compile"),
-        ("from dl4all import zeros, fx as graphs", r"'fx' from 'dl4all': not in dl4all: use dl\.compile"),
-        (
-            "from dl4all.nn import CrossMapLRN2d",
-            r"'dl4all\.nn': not in dl4all: use dl\.nn\.LocalResponseNorm",
-        ),
-        ("from dl4all.linalg import LinAlgError", "not in dl4all"),
-        ("from dl4all.jit import trace", r"use dl\.compile"),
-        ("import dl4all.fx", r"No module named 'dl4all\.fx': not in dl4all: use dl\.compile"),
-        ("import dl4all.fx.passes", r"No module named 'dl4all\.fx': not in dl4all: use dl\.compile"),
-        ("from dl4all.fx import symbolic_trace", r"No module named 'dl4all\.fx': not in dl4all"),
-        ("import dl4all.nn.quantized", r"No module named 'dl4all\.nn\.quantized': not planned"),
-        ("from dl4all.nn import Transmogrifier", r"cannot import name 'Transmogrifier' from 'dl4all\.nn' \("),
-        ("import dl4all.transmogrifier", r"No module named 'dl4all\.transmogrifier'$"),
-        ("from dl4all._dynamo import optimize", r"No module named 'dl4all\._dynamo'$"),
+        ("from dl4all import wand", r"'wand' from 'dl4all': not in dl4all: use dl\.stick$"),
+        ("from dl4all import zeros, wand as stick", r"'wand' from 'dl4all': not in dl4all: use dl\.stick$"),
+        ("import dl4all.wand", r"No module named 'dl4all\.wand': not in dl4all: use dl\.stick$"),
+        ("import dl4all.wand.tip", r"No module named 'dl4all\.wand': not in dl4all: use dl\.stick$"),
+        ("from dl4all.wand import tip", r"No module named 'dl4all\.wand': not in dl4all: use dl\.stick$"),
+        ("from dl4all.nn import Wand", r"cannot import name 'Wand' from 'dl4all\.nn' \("),
+        ("import dl4all.stick", r"No module named 'dl4all\.stick'$"),
+        ("from dl4all._wand import tip", r"No module named 'dl4all\._wand'$"),
     ],
 )
-def test_imports_answer(statement: str, answer: str) -> None:
-    """As attributes do, with the error of an import."""
-    with pytest.raises(ImportError, match=answer):
-        exec(statement, {})
-
-
-def test_imports_in_large_modules_answer() -> None:
-    """Names beyond the 256th need a longer instruction."""
-    lines = [f"name_{i} = {i}" for i in range(300)]
-    with pytest.raises(ImportError, match=r"use dl\.compile"):
-        exec("\n".join([*lines, "from dl4all import fx"]), {})
-    assert not hasattr(dl, "fx")
+def test_imports_answer(statement: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a name or a module; others have Python's words. Names beyond the 256th need a longer instruction."""
+    monkeypatch.setitem(INSTEAD["torch"], "wand", "dl.stick")
+    many = [f"name_{i} = {i}" for i in range(300)]
+    for lines in ([statement], [*many, statement]):
+        with pytest.raises(ImportError, match=message):
+            exec("\n".join(lines), {})
+    assert not hasattr(dl, "wand")

@@ -237,9 +237,9 @@ CASES = (
     _tutorial(
         "deep_residual_network",
         "02-intermediate/deep_residual_network/main.py",
-        steps=12,
-        pictures=256,
-        device_steps=6,
+        steps=10,
+        pictures=160,
+        device_steps=4,
     ),
     _tutorial(
         "language_model", "02-intermediate/language_model/main.py", steps=15, files=data_files.word_corpus
@@ -251,7 +251,7 @@ CASES = (
         pictures=500,
     ),
     _tutorial("variational_autoencoder", "03-advanced/variational_autoencoder/main.py", steps=60),
-    Case("pytorch-cifar: SimpleDLA", CIFAR, "main.py", ("--lr=0.01",), steps=2, pictures=384),
+    Case("pytorch-cifar: SimpleDLA", CIFAR, "main.py", ("--lr=0.01",), steps=2, device_steps=2, pictures=80),
     Case("two_layer_net_tensor", SMALL, "tensor/two_layer_net_tensor.py"),
     Case("two_layer_net_autograd", SMALL, "autograd/two_layer_net_autograd.py", steps=500),
     Case(
@@ -328,6 +328,10 @@ OMITTED = (
     ),
     ("pytorch/examples language_translation, snli", "need torchtext, which is no longer developed"),
     ("pytorch/examples mnist_hogwild, imagenet, distributed, rpc", "share a model between processes"),
+    (
+        "karpathy/ng-video-lecture gpt",
+        "evaluates a network of 10 million parameters 400 times before its first step",
+    ),
     (
         "pytorch/examples fx, cpp, fast_neural_style",
         "are about PyTorch's graphs, about C++, and need weights",

@@ -33,8 +33,8 @@ class Comparison(NamedTuple):
     torch_steps: int
     first: float
     largest: float
-    rounding: float
-    """The largest difference of PyTorch from itself, one unit in the last place away."""
+    rounding: float | None
+    """The largest difference of PyTorch from itself, one unit in the last place away; None: not asked."""
     time_ratio: float | None
     """dl4all's median time of a step over PyTorch's; None for few steps, or another device than the CPU."""
 
@@ -44,7 +44,7 @@ class Comparison(NamedTuple):
         return (
             self.steps == self.torch_steps > 0
             and self.first <= FIRST
-            and self.largest <= max(ROUNDING, GROWTH * self.rounding)
+            and self.largest <= max(ROUNDING, GROWTH * (self.rounding or 0.0))
         )
 
     @property
@@ -59,7 +59,7 @@ def compare(ours: Run, torch: Run, nudged: Sequence[Run], timed: Run | None, ste
     Args:
         ours: with dl4all.
         torch: with PyTorch and dl4all's random numbers.
-        nudged: the same, one unit in the last place away.
+        nudged: the same, one unit in the last place away, however many there are.
         timed: with PyTorch as it is, for its times; None compares none.
         steps: after how many dl4all's was stopped; further ones of PyTorch's do not count.
     """
@@ -72,7 +72,7 @@ def compare(ours: Run, torch: Run, nudged: Sequence[Run], timed: Run | None, ste
         ratio = step_time(ours.seconds) / step_time(timed.seconds)
     return Comparison(
         len(found), len(expected), apart[0] if apart else math.inf, max(apart, default=math.inf),
-        max(moved, default=math.inf), ratio,
+        max(moved, default=None), ratio,
     )  # fmt: skip
 
 

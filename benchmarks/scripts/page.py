@@ -10,23 +10,24 @@ from benchmarks.scripts.comparison import FIRST, GROWTH, MOST_NUDGES, ROUNDING, 
 
 HEAD = """# Public scripts with `import dl4all as torch`
 
-What `python benchmarks/scripts/run.py --write` found with PyTorch {torch} on dl4all's `cpu` and on a Vulkan
-device: scripts of public repositories, at the commits that the links show, run with PyTorch and with dl4all.
-For dl4all nothing was changed but the imports, `torch` to `dl4all`, mechanically, and on `vulkan:0` the name
-`cpu` that a script gives its device (by `DL4ALL_DEVICE` for one that names none); *lines* counts any others
-that differ. Data sets are replaced by small files in the format that a script reads, and `torchvision`,
-`gymnasium` and what else is downloaded or shows progress by stand-ins, `benchmarks/scripts/stand_ins`, that
-both runs use.
+What `python benchmarks/scripts/run.py --device cpu --device vulkan:0 --write` found with PyTorch {torch}:
+scripts of public repositories, at the commits that the links show, run with PyTorch and with dl4all. For
+dl4all nothing was changed but the imports, `torch` to `dl4all`, mechanically, and on `vulkan:0` the name
+`cpu` that a script gives its device, where the script names one. Others run on `DL4ALL_DEVICE`, and those of
+them whose data is on the CPU, as of `from_numpy` and of loaders in PyTorch too, have a line or two changed:
+*lines* counts them. Data sets are replaced by small files in the format that a script reads, and
+`torchvision`, `gymnasium` and what else is downloaded, draws or shows progress by stand-ins,
+`benchmarks/scripts/stand_ins`, that both runs use.
 
 PyTorch's random functions were made to give dl4all's random numbers, so that weights, dropout, noise and the
 order of the data are the same. *Losses* is how many were compared: those on which `backward` was called, or,
 where a script has none, the numbers that it prints; with a `+` the script was stopped and would have gone on.
-*First* and *largest* are the relative differences of the first loss and of any. *Rounding* is how far PyTorch
-is from itself where random numbers are one unit in the last place off: what rounding alone makes of a script.
-Losses are *equal* where the first differs by at most {first:g} and the largest difference is at most
-{rounding:g}, or {growth:g} times what rounding makes, in one such run or, where that one does not explain a
-difference, in up to {nudges}. *Time* is dl4all's processor time for a step over PyTorch's, both with one
-thread: the median, so without what the first steps compile.
+*First* and *largest* are the relative differences of the first loss and of any. Losses are *equal* where the
+first differs by at most {first:g} and the largest difference is at most {rounding:g}, or {growth:g} times
+what rounding alone makes of a script. That *rounding*, measured where the difference is larger, is how far
+PyTorch is from itself where random numbers are one unit in the last place off, in one such run or, where that
+one does not explain the difference, in up to {nudges}. *Time* is dl4all's processor time for a step over
+PyTorch's, both with one thread: the median, so without what the first steps compile.
 """
 
 NOTES = """
@@ -99,5 +100,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     if found.steps != found.torch_steps:
         steps = f"{found.steps} of {found.torch_steps}"
     ratio = "" if found.time_ratio is None else f"{found.time_ratio:.2f}"
-    first, largest, rounding = (f"{value:.1e}" for value in (found.first, found.largest, found.rounding))
+    first, largest, rounding = (
+        "" if value is None else f"{value:.1e}" for value in (found.first, found.largest, found.rounding)
+    )
     return steps, first, largest, rounding, "yes" if found.equal else "no", ratio

@@ -6,10 +6,9 @@
 
 ``--write`` keeps the rows of scripts that were not run now; docs/measured/scripts.json has them.
 
-Each is run four times or more: with PyTorch as it is, for its times; with PyTorch and dl4all's random
-numbers, for its losses; the same with numbers that are one unit in the last place off, which shows what
-rounding makes of them, and again with others if that does not explain a difference; and with dl4all on each
-device.
+Each is run with PyTorch as it is, for its times; with PyTorch and dl4all's random numbers, for its losses;
+and with dl4all on each device. Where losses differ, PyTorch is run again, once or more, with numbers that are
+one unit in the last place off, which shows what rounding makes of them.
 """
 
 from __future__ import annotations
@@ -79,13 +78,14 @@ def measured(
 ) -> tuple[list[Row], str]:
     """Run a case in each way; the row of each device, and the output of a run that failed."""
     baseline: list[Run] = []
-    for kind in (TORCH, SAME, nudged(0)):
+    for kind in (TORCH, SAME):
         result = run(case, kind, work, mirror)
         if result.end not in ENDS:
             failure = f"torch: {_last_line(result)}"
             return [Row(case, device, None, 0, False, failure) for device in devices], result.output
         baseline.append(result)
-    timed, torch, *nudges = baseline
+    timed, torch = baseline
+    nudges: list[Run] = []
     ours, lines = {}, {}
     for device in devices:
         ours[device] = run(case, DL4ALL, work, mirror, device)

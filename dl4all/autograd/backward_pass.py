@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,6 +114,19 @@ def grad(
             f"[grad] no output depends on input {unused[0]}; pass allow_unused=True to get None for it"
         )
     return tuple(gradients)
+
+
+def reset_gradients(leaves: Iterable[Any], set_to_none: bool) -> None:
+    """Delete the gradients of tensors, or fill them with zeros."""
+    for leaf in leaves:
+        if leaf.grad is None:
+            continue
+        if set_to_none:
+            leaf.grad = None
+            continue
+        leaf.grad = leaf.grad.detach()
+        fill_with(leaf.grad, 0)
+        leaf.grad.storage.version += 1
 
 
 def _as_list(tensors: Any) -> list[TensorBase]:

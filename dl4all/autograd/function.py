@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dl4all.errors import GradientError
@@ -88,3 +89,44 @@ class Function:
         input_count = len(inputs)  # the function above must not hold the inputs themselves
         tape.add_node(cls.__name__, inputs, outputs, backward, to_save)
         return outputs if isinstance(result, tuple) else outputs[0]
+
+
+def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a Function's ``backward`` compute without a history: a gradient of its results is refused.
+
+    Example:
+        >>> import dl4all as dl
+        >>> from dl4all.autograd.function import once_differentiable
+        >>> class Double(dl.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return x * 2
+        ...     @staticmethod
+        ...     @once_differentiable
+        ...     def backward(ctx, g):
+        ...         return g * 2
+        >>> x = dl.tensor([3.0]).requires_grad_()
+        >>> Double.apply(x).backward()
+        >>> x.grad.tolist()
+        [2.0]
+    """
+
+    @functools.wraps(fn)
+    def backward(ctx: Context, *gradients: Any) -> Any:
+        with tape.gradients(False):
+            returned = fn(ctx, *gradients)
+        several = isinstance(returned, tuple)
+        results = [
+            tape.alias(result) if isinstance(result, TensorBase) else result
+            for result in (returned if several else (returned,))
+        ]
+        tensors = [result for result in results if isinstance(result, TensorBase)]
+        tape.add_node("once_differentiable", gradients, tensors, refuse)
+        return tuple(results) if several else results[0]
+
+    def refuse(*arguments: Any) -> Any:
+        raise GradientError(
+            f"[{fn.__qualname__}] is declared with once_differentiable: its results have no gradient"
+        )
+
+    return backward

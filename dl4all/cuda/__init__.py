@@ -9,9 +9,11 @@ from typing import Any, NoReturn
 
 from dl4all.cuda import amp as amp
 from dl4all.errors import BackendMissingError
+from dl4all.errors import OutOfMemoryError as OutOfMemoryError
 from dl4all.tensor.legacy import CudaTensorType
 
 __all__ = [
+    "OutOfMemoryError",
     "current_device",
     "device_count",
     "empty_cache",

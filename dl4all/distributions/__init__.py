@@ -6,7 +6,20 @@ Gradients flow through ``rsample()`` to the parameters, where a distribution has
 
 from __future__ import annotations
 
-from dl4all.distributions import constraints, kl, transforms
+import sys
+
+from dl4all.distributions import (
+    bernoulli,
+    categorical,
+    constraints,
+    counts,
+    gamma,
+    kl,
+    location_scale,
+    normal,
+    transformed_distribution,
+    transforms,
+)
 from dl4all.distributions.bernoulli import Bernoulli, Geometric
 from dl4all.distributions.categorical import (
     Categorical,
@@ -82,3 +95,29 @@ __all__ = [
     "register_kl",
     "transforms",
 ]
+
+PATHS = {
+    "beta": gamma,
+    "binomial": counts,
+    "cauchy": location_scale,
+    "chi2": gamma,
+    "dirichlet": gamma,
+    "exponential": location_scale,
+    "geometric": bernoulli,
+    "gumbel": location_scale,
+    "half_cauchy": location_scale,
+    "half_normal": normal,
+    "laplace": location_scale,
+    "log_normal": transformed_distribution,
+    "multinomial": counts,
+    "negative_binomial": counts,
+    "one_hot_categorical": categorical,
+    "poisson": counts,
+    "studentT": gamma,
+    "uniform": location_scale,
+}
+"""PyTorch's names of the modules; each is the one that defines the class."""
+
+for _name, _module in PATHS.items():
+    globals()[_name] = _module
+    sys.modules[f"{__name__}.{_name}"] = _module

@@ -29,6 +29,7 @@ from dl4all.io.weight_file import (
     read_bytes,
 )
 from dl4all.tensor.creation import from_numpy
+from dl4all.tensor.tensor import Tensor
 
 __all__ = ["load_weights", "save_weights"]
 
@@ -95,14 +96,14 @@ def load_weights(
     return load_torch(path, max_tensors=max_tensors, key=key)
 
 
-def save_weights(path: StrPath, arrays: Mapping[str, Array]) -> None:
-    """Write arrays to a weight file, atomically: a crash leaves the old file or the new one.
+def save_weights(path: StrPath, arrays: Mapping[str, Array | Tensor]) -> None:
+    """Write arrays or tensors to a weight file, atomically: a crash leaves the old file or the new one.
 
     Args:
         path: the file to write; its folder must exist. The suffixes `.pth`, `.pt`, `.ckpt` and `.bin` make
             it a PyTorch state dict, any other one a safetensors file.
-        arrays: name -> array of any shape and layout, of float16/32/64, int8/16/32/64, uint8/16/32/64
-            or bool; a PyTorch state dict has no uint16/32/64.
+        arrays: name -> array or tensor of any shape and layout, of float16/32/64, int8/16/32/64,
+            uint8/16/32/64 or bool; a PyTorch state dict has no uint16/32/64.
 
     Raises:
         ArgumentError: a name is no text, or is reserved by the format.
@@ -160,11 +161,11 @@ def _read_safetensors(path: StrPath, file: BinaryIO, limits: Limits) -> dict[str
     return arrays
 
 
-def _storable(name: object, array: Array) -> Array:
+def _storable(name: object, array: Array | Tensor) -> Array:
     """The array in C order and little-endian, as safetensors stores it, with the same rank."""
     if not isinstance(name, str) or name == "__metadata__":
         raise ArgumentError(f"[save_weights] {name!r} cannot name an array; use any other text")
-    array = np.asarray(array, order="C")
-    if array.dtype.name not in _SAVED:
-        raise DTypeError(f"[save_weights] {name} is {array.dtype}; expected one of {sorted(_SAVED)}")
-    return array.astype(array.dtype.newbyteorder("<"), copy=False)
+    stored = np.asarray(array, order="C")
+    if stored.dtype.name not in _SAVED:
+        raise DTypeError(f"[save_weights] {name} is {stored.dtype}; expected one of {sorted(_SAVED)}")
+    return stored.astype(stored.dtype.newbyteorder("<"), copy=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from dl4all.errors import ArgumentError
 from dl4all.nn.module import Module
@@ -12,6 +12,7 @@ from dl4all.nn.parameter import Parameter
 from dl4all.tensor.tensor import Tensor
 
 C = TypeVar("C", bound="_NumberedModules")
+V = TypeVar("V")
 
 
 class _NumberedModules(Module):
@@ -174,7 +175,76 @@ class ModuleList(_NumberedModules):
         return ModuleList(modules)
 
 
-class ModuleDict(Module):
+class _NamedMembers(Module, Generic[V]):
+    """Modules or parameters by name, as in a dict."""
+
+    kind: ClassVar[type]
+
+    def _converted(self, name: str, value: Any) -> V:
+        """A value as the member of a name.
+
+        Raises:
+            ArgumentError: it cannot be one.
+        """
+        raise NotImplementedError
+
+    def update(self, members: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+        """Add members, or replace those of the same names."""
+        for name, value in members.items() if isinstance(members, Mapping) else members:
+            self[name] = value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The member of a name; `default` if there is none."""
+        return vars(self)[key] if key in self else default
+
+    def pop(self, key: str) -> V:
+        """Remove the member of a name; returns it."""
+        member = self[key]
+        del self[key]
+        return member
+
+    def clear(self) -> None:
+        """Remove all members."""
+        for name in list(self):
+            del self[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        member = self._converted(name, value)
+        if name not in self and hasattr(self, name):
+            raise ArgumentError(
+                f"[{type(self).__name__}] {name!r} is an attribute of modules; choose another name"
+            )
+        setattr(self, name, member)
+
+    def __getitem__(self, name: str) -> V:
+        if name not in self:
+            raise KeyError(name)
+        found: V = vars(self)[name]
+        return found
+
+    def __delitem__(self, name: str) -> None:
+        delattr(self, name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(vars(self).get(str(name)), self.kind)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self.items())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def keys(self) -> Iterator[str]:
+        return iter(self)
+
+    def values(self) -> Iterator[V]:
+        return (value for _, value in self.items())
+
+    def items(self) -> Iterator[tuple[str, V]]:
+        return ((name, self[name]) for name in vars(self) if name in self)
+
+
+class ModuleDict(_NamedMembers[Module]):
     """Modules by name that are part of the network; it has no ``forward``.
 
     Raises:
@@ -187,59 +257,16 @@ class ModuleDict(Module):
         (1, 3)
     """
 
+    kind = Module
+
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
         self.update(modules or {})
 
-    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        """Add modules, or replace those of the same names."""
-        for name, module in modules.items() if isinstance(modules, Mapping) else modules:
-            self[name] = module
-
-    def pop(self, key: str) -> Module:
-        """Remove the module of a name; returns it."""
-        module = self[key]
-        del self[key]
-        return module
-
-    def clear(self) -> None:
-        """Remove all modules."""
-        for name in list(self):
-            del self[name]
-
-    def __setitem__(self, name: str, module: Module) -> None:
-        if not isinstance(module, Module):
-            raise ArgumentError(f"[ModuleDict] {name!r} must be a Module, got {module!r}")
-        if name not in self and hasattr(self, name):
-            raise ArgumentError(f"[ModuleDict] {name!r} is an attribute of modules; choose another name")
-        setattr(self, name, module)
-
-    def __getitem__(self, name: str) -> Module:
-        found = vars(self).get(name)
-        if not isinstance(found, Module):
-            raise KeyError(name)
-        return found
-
-    def __delitem__(self, name: str) -> None:
-        delattr(self, name)
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(vars(self).get(str(name)), Module)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, _ in self._children())
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def keys(self) -> Iterator[str]:
-        return iter(self)
-
-    def values(self) -> Iterator[Module]:
-        return (module for _, module in self._children())
-
-    def items(self) -> Iterator[tuple[str, Module]]:
-        return self._children()
+    def _converted(self, name: str, value: Any) -> Module:
+        if not isinstance(value, Module):
+            raise ArgumentError(f"[ModuleDict] {name!r} must be a Module, got {value!r}")
+        return value
 
 
 class ParameterList(Module):
@@ -288,7 +315,7 @@ class ParameterList(Module):
         setattr(self, str(range(len(self))[index]), _held(value))
 
 
-class ParameterDict(Module):
+class ParameterDict(_NamedMembers[Parameter]):
     """Parameters by name that are part of the network. Tensors become parameters.
 
     Raises:
@@ -301,75 +328,19 @@ class ParameterDict(Module):
         ((3,), ['left', 'right'])
     """
 
+    kind = Parameter
+
     def __init__(self, parameters: Mapping[str, Tensor] | None = None) -> None:
         super().__init__()
         self.update(parameters or {})
 
-    def update(self, parameters: Mapping[str, Tensor]) -> None:
-        """Add parameters, or replace those of the same names."""
-        for name, value in parameters.items():
-            self[name] = value
-
-    def __setitem__(self, name: str, value: Tensor) -> None:
-        if name not in self and hasattr(self, name):
-            raise ArgumentError(f"[ParameterDict] {name!r} is an attribute of modules; choose another name")
-        setattr(self, name, _parameter("ParameterDict", value))
-
-    def __getitem__(self, name: str) -> Parameter:
-        found = vars(self).get(name)
-        if not isinstance(found, Parameter):
-            raise KeyError(name)
-        return found
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The parameter of a name; `default` if there is none."""
-        found = vars(self).get(key)
-        return found if isinstance(found, Parameter) else default
-
-    def pop(self, key: str) -> Parameter:
-        """Remove the parameter of a name; returns it."""
-        parameter = self[key]
-        del self[key]
+    def _converted(self, name: str, value: Any) -> Parameter:
+        if not isinstance(value, Tensor):
+            raise ArgumentError(f"[ParameterDict] {name!r} must be a parameter or a tensor, got {value!r}")
+        parameter: Parameter = _held(value)
         return parameter
-
-    def clear(self) -> None:
-        """Remove all parameters."""
-        for name in list(self):
-            del self[name]
-
-    def __delitem__(self, name: str) -> None:
-        delattr(self, name)
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(vars(self).get(str(name)), Parameter)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, _ in self.items())
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def keys(self) -> Iterator[str]:
-        return iter(self)
-
-    def values(self) -> Iterator[Parameter]:
-        return (value for _, value in self.items())
-
-    def items(self) -> Iterator[tuple[str, Parameter]]:
-        return ((name, value) for name, value in vars(self).items() if isinstance(value, Parameter))
 
 
 def _held(value: Any) -> Any:
     """What a list of parameters holds for a value: a parameter for a tensor."""
     return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
-
-
-def _parameter(kind: str, value: Any) -> Parameter:
-    """A tensor as a parameter; a parameter itself.
-
-    Raises:
-        ArgumentError: `value` is no tensor.
-    """
-    if not isinstance(value, Tensor):
-        raise ArgumentError(f"[{kind}] expected a parameter or a tensor, got {value!r}")
-    return value if isinstance(value, Parameter) else Parameter(value)

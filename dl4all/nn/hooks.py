@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from dl4all import autograd
 from dl4all.errors import ArgumentError
@@ -12,6 +12,17 @@ from dl4all.ops.core.removable_handle import RemovableHandle, add_hook
 from dl4all.tensor.tensor import Tensor
 
 Function = Callable[..., Any]
+
+
+class Computing(Protocol):
+    """Computes the tensor of a name before each call of its module."""
+
+    name: str
+
+    def __call__(self, module: Any, inputs: Any) -> None: ...
+
+
+C = TypeVar("C", bound=Computing)
 
 
 class Hook(NamedTuple):
@@ -44,6 +55,14 @@ def register(hooks: Hooks, hook: Hook, *, prepend: bool = False) -> RemovableHan
 def of_kind(hooks: Hooks, kind: str) -> list[Hook]:
     """The hooks of one kind; those of all modules come first."""
     return [hook for hook in (*everywhere.values(), *hooks.values()) if hook.kind == kind]
+
+
+def computing(module: Any, kind: type[C], name: str) -> C | None:
+    """The function of a class that a module calls before ``forward`` to compute its tensor of a name."""
+    for hook in of_kind(module._call_hooks, "forward_pre"):
+        if isinstance(hook.function, kind) and hook.function.name == name:
+            return hook.function
+    return None
 
 
 def call(module: Any, hooks: Hooks, forward: Function, inputs: Any, options: dict[str, Any]) -> Any:

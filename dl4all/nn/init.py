@@ -72,6 +72,16 @@ def fan_in_and_out(shape: Shape) -> tuple[int, int]:
     return shape[1] * receptive, shape[0] * receptive
 
 
+def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
+    """:func:`fan_in_and_out` of a weight, under the name by which layers of PyTorch's call it.
+
+    >>> import dl4all as dl
+    >>> _calculate_fan_in_and_fan_out(dl.empty(5, 3))
+    (3, 5)
+    """
+    return fan_in_and_out(tensor.shape)
+
+
 # Initializers that change a tensor in place
 
 

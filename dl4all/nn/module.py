@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from dl4all.autograd.backward_pass import reset_gradients
 from dl4all.errors import ArgumentError, Dl4allError, ModuleError
 from dl4all.nn import hooks, state
 from dl4all.nn.hook_methods import HookMethods
@@ -193,7 +194,8 @@ class Module(HookMethods, Placement):
     register_module = add_module
 
     def _put(self, name: str, kind: str, value: Any) -> None:
-        expected: Any = {"parameter": Parameter, "module": Module, "buffer": (Tensor, SparseTensor)}[kind]
+        kinds: dict[str, Any] = {"parameter": Parameter, "module": Module, "buffer": (Tensor, SparseTensor)}
+        expected = kinds[kind]
         own = type(self).__name__
         if "_kinds" not in self.__dict__:
             raise _uninitialized(self, f"{name!r} cannot be a {kind} of it yet")
@@ -372,7 +374,7 @@ class Module(HookMethods, Placement):
 
     def _own_state(self, prefix: str, persistent: bool = False) -> Iterator[tuple[str, Tensor]]:
         """The parameters of this module, then its buffers, or those that are `persistent`."""
-        buffers: list[tuple[str, Tensor]] = []
+        buffers: list[tuple[str, Any]] = []
         for name, value in vars(self).items():
             if isinstance(value, Parameter):
                 yield prefix + name, value
@@ -439,12 +441,7 @@ class Module(HookMethods, Placement):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Delete the gradients of all parameters, or with ``set_to_none=False`` fill them with zeros."""
-        for parameter in self.parameters():
-            if set_to_none or parameter.grad is None:
-                parameter.grad = None
-            else:
-                parameter.grad = parameter.grad.detach()
-                parameter.grad.zero_()
+        reset_gradients(self.parameters(), set_to_none)
 
     def train(self: M, mode: bool = True) -> M:
         """Switch this module and all below it to training mode, or to inference mode."""

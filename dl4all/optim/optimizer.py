@@ -9,12 +9,12 @@ from typing import Any
 import numpy.typing as npt
 
 from dl4all.autograd import enable_grad
+from dl4all.autograd.backward_pass import reset_gradients
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
 from dl4all.ops.core.limits import real
 from dl4all.ops.core.removable_handle import RemovableHandle, add_hook
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.memory.copy import fill_with
 from dl4all.optim.hooks import EVERY_STEP, KINDS, Hooks, hooked_step
 from dl4all.optim.hooks import register_optimizer_step_post_hook as register_optimizer_step_post_hook
 from dl4all.optim.hooks import register_optimizer_step_pre_hook as register_optimizer_step_pre_hook
@@ -168,16 +168,7 @@ class Optimizer:
         Args:
             set_to_none: free their memory; otherwise they are filled with zeros.
         """
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                if set_to_none:
-                    p.grad = None
-                    continue
-                p.grad = p.grad.detach()
-                fill_with(p.grad, 0)
-                p.grad.storage.version += 1
+        reset_gradients(self._parameters(), set_to_none)
 
     # Steps
 

@@ -120,14 +120,12 @@ class AveragedModel(Module):
         groups: dict[Any, list[tuple[Tensor, Tensor]]] = {}
         for mean, p in pairs:
             groups.setdefault((mean.device, mean.dtype.name), []).append((mean, p))
-        for (device, dtype), group in groups.items():
+        for (device, _), group in groups.items():
+            means, params = [mean for mean, _ in group], [p for _, p in group]
             if self.multi_avg_fn is not None:
-                self.multi_avg_fn([m for m, _ in group], [p for _, p in group], self.n_averaged.to(device))
-            elif dtype.startswith("float"):
-                move_averages([(p, mean) for mean, p in group], 1.0 / (count + 1), self._plans)
+                self.multi_avg_fn(means, params, self.n_averaged.to(device))
             else:
-                for mean, p in group:
-                    mean.copy_(mean + (p - mean) / (count + 1))
+                _move_lists(means, params, 1.0 / (count + 1), self._plans)
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Average:

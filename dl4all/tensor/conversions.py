@@ -13,6 +13,19 @@ from dl4all.tensor.arguments import NamedDType
 
 T = TypeVar("T", bound="Conversions")
 
+CLASS_DTYPES = {
+    "Float": "float32",
+    "Double": "float64",
+    "Half": "float16",
+    "Long": "int64",
+    "Int": "int32",
+    "Short": "int16",
+    "Char": "int8",
+    "Byte": "uint8",
+    "Bool": "bool",
+}
+"""The dtypes of PyTorch's classes of tensors, ``torch.FloatTensor`` and so on."""
+
 
 class Conversions(TensorBase):
     """``index``, ``format``, NumPy's functions, and the dtypes by their names in PyTorch."""
@@ -113,8 +126,8 @@ class Conversions(TensorBase):
     def type(self: T, dtype: NamedDType, non_blocking: bool = False) -> T: ...
 
     def type(self: Any, dtype: DTypeLike = None, non_blocking: bool = False) -> Any:
-        """The elements as another dtype, which may be a class such as ``dl.FloatTensor``; without one, the
-        name of the tensor's own.
+        """The elements as another dtype, which may be a class such as ``dl.FloatTensor`` or PyTorch's name of
+        one, ``"torch.FloatTensor"``; without one, the name of the tensor's own.
 
         Example:
             >>> import dl4all as dl
@@ -126,6 +139,8 @@ class Conversions(TensorBase):
             >>> dl.tensor([1]).type(dl.float32).dtype
             dtype('float32')
         """
+        if isinstance(dtype, str) and dtype.startswith("torch."):
+            dtype = _dtype_of_class(dtype)
         return self.dtype.name if dtype is None else self.to(dtype=dtype)
 
     def type_as(self: T, other: TensorBase) -> T:
@@ -235,3 +250,18 @@ class Conversions(TensorBase):
 
 def _to(tensor: Any, target: Any, memory_format: MemoryFormat) -> Any:
     return tensor.to(target, memory_format=memory_format)
+
+
+def _dtype_of_class(name: str) -> str:
+    """The dtype of a class of tensors that is named as in PyTorch.
+
+    >>> _dtype_of_class("torch.LongTensor")
+    'int64'
+    """
+    words = name.removeprefix("torch.").removesuffix("Tensor")
+    if words not in CLASS_DTYPES:
+        raise DTypeError(
+            f"[type] {name!r} names no class of tensors that dl4all has: expected one of "
+            f"{', '.join(f'torch.{word}Tensor' for word in CLASS_DTYPES)}, or a dtype"
+        )
+    return CLASS_DTYPES[words]

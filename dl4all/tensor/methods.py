@@ -37,9 +37,9 @@ class Methods(TensorBase):
     xlogy_ = ops.in_place(ops.xlogy)
     ldexp = ops.ldexp
     ldexp_ = ops.in_place(ops.ldexp)
+    float_power = ops.float_power
     nextafter = ops.nextafter
     nextafter_ = ops.in_place(ops.nextafter)
-    float_power = ops.float_power
     hypot = ops.hypot
     hypot_ = ops.in_place(ops.hypot)
     logaddexp = ops.logaddexp

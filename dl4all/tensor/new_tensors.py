@@ -44,7 +44,12 @@ class NewTensors(TensorBase):
         return self.new_empty(*(sizes_or_data or (0,)), device=device)  # type: ignore[arg-type]
 
     def new_empty(
-        self: T, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None
+        self: T,
+        *shape: int | Shape,
+        dtype: DTypeLike = None,
+        device: DeviceLike | None = None,
+        requires_grad: bool = False,
+        size: Shape | None = None,
     ) -> T:
         """A tensor of another shape with undefined contents; by default of this one's dtype and device.
 
@@ -53,10 +58,16 @@ class NewTensors(TensorBase):
             >>> dl.ones(2).new_empty((3, 4)).shape
             (3, 4)
         """
-        return _new(self, "new_empty", size, dtype, device)
+        wanted = checked_shape("new_empty", shape, size)
+        return _with_grad(_new(self, "new_empty", wanted, dtype, device), requires_grad)
 
     def new_zeros(
-        self: T, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None
+        self: T,
+        *shape: int | Shape,
+        dtype: DTypeLike = None,
+        device: DeviceLike | None = None,
+        requires_grad: bool = False,
+        size: Shape | None = None,
     ) -> T:
         """A tensor of zeros of another shape; by default of this one's dtype and device.
 
@@ -65,9 +76,17 @@ class NewTensors(TensorBase):
             >>> dl.tensor([5]).new_zeros(2).tolist()
             [0, 0]
         """
-        return _new(self, "new_zeros", size, dtype, device, 0)
+        wanted = checked_shape("new_zeros", shape, size)
+        return _with_grad(_new(self, "new_zeros", wanted, dtype, device, 0), requires_grad)
 
-    def new_ones(self: T, *size: int | Shape, dtype: DTypeLike = None, device: DeviceLike | None = None) -> T:
+    def new_ones(
+        self: T,
+        *shape: int | Shape,
+        dtype: DTypeLike = None,
+        device: DeviceLike | None = None,
+        requires_grad: bool = False,
+        size: Shape | None = None,
+    ) -> T:
         """A tensor of ones of another shape; by default of this one's dtype and device.
 
         Example:
@@ -75,7 +94,8 @@ class NewTensors(TensorBase):
             >>> dl.tensor([5]).new_ones(2).tolist()
             [1, 1]
         """
-        return _new(self, "new_ones", size, dtype, device, 1)
+        wanted = checked_shape("new_ones", shape, size)
+        return _with_grad(_new(self, "new_ones", wanted, dtype, device, 1), requires_grad)
 
     def new_full(
         self: T,
@@ -83,6 +103,7 @@ class NewTensors(TensorBase):
         fill_value: Scalar,
         dtype: DTypeLike = None,
         device: DeviceLike | None = None,
+        requires_grad: bool = False,
     ) -> T:
         """A tensor of another shape filled with one value; by default of this one's dtype and device.
 
@@ -91,7 +112,8 @@ class NewTensors(TensorBase):
             >>> dl.ones(2).new_full((2,), 7.0).tolist()
             [7.0, 7.0]
         """
-        return _new(self, "new_full", (size,), dtype, device, fill_value)
+        wanted = checked_shape("new_full", (size,))
+        return _with_grad(_new(self, "new_full", wanted, dtype, device, fill_value), requires_grad)
 
     def new_tensor(
         self: T,
@@ -116,7 +138,7 @@ class NewTensors(TensorBase):
             raise DTypeError(f"[new_tensor] expected numbers of one of {', '.join(map(str, DTYPES))}")
         target = self.device if device is None else open_device(device)
         result: T = transfer.upload(type(self).result_class, array.astype(result_dtype), target, copy=True)
-        return result.requires_grad_() if requires_grad else result  # type: ignore[attr-defined]
+        return _with_grad(result, requires_grad)
 
     def bernoulli(self: T, p: float | None = None, *, generator: Generator | None = None) -> T:
         """Ones and zeros; each element, or `p`, is the probability of a one: :func:`dl4all.bernoulli`.
@@ -147,13 +169,12 @@ class NewTensors(TensorBase):
 def _new(
     tensor: T,
     name: str,
-    size: tuple[int | Shape, ...],
+    shape: Shape,
     dtype: DTypeLike,
     device: DeviceLike | None,
     value: Scalar | None = None,
 ) -> T:
     """A tensor for the methods ``new_*``: filled with a value, or with undefined contents."""
-    shape = checked_shape(name, size)
     result_dtype = tensor.dtype if dtype is None else checked_dtype(dtype)
     target = tensor.device if device is None else open_device(device)
     result: T
@@ -164,3 +185,7 @@ def _new(
     if value is not None:
         fill_with(result, value, name)
     return result
+
+
+def _with_grad(tensor: T, requires_grad: bool) -> T:
+    return tensor.requires_grad_() if requires_grad else tensor  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The progress bar of a training run."""
+"""The progress bar of a training run; in a file or a pipe, a line for each epoch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rich import get_console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 
@@ -22,7 +23,10 @@ def batch_count(train: Any) -> int | None:
 
 
 class Bar:
-    """Shows how many batches are done and the last epoch's numbers; without `progress` it shows nothing."""
+    """Shows how many batches are done and the last epoch's numbers; without `progress` it shows nothing.
+
+    Where nobody watches a bar grow, as in a log file, it prints a line at the end of each epoch instead.
+    """
 
     def __init__(self, progress: Progress | None, train: Any, epochs: int, done: int) -> None:
         self._progress, self._epochs = progress, epochs
@@ -46,6 +50,8 @@ class Bar:
         """
         if self._progress is not None:
             note = "  ".join(f"{name} {value:.4g}" for name, value in row.items() if name != "epoch")
+            if self._progress.disable:
+                print(f"epoch {done}/{self._epochs}  {note}", flush=True)
             self._progress.update(self._task, description=self._name(done), note=note)
             if self._batches is not None:  # a resumed epoch began in its middle
                 self._progress.update(self._task, completed=self._batches * done)
@@ -67,5 +73,9 @@ def bar(shown: bool, train: Any, epochs: int, done: int) -> Iterator[Bar]:
         yield Bar(None, train, epochs, done)
         return
     columns = TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, TextColumn("{task.fields[note]}")) as progress:
+    console = get_console()
+    watched = console.is_terminal or console.is_jupyter
+    with Progress(
+        *columns, TextColumn("{task.fields[note]}"), console=console, disable=not watched
+    ) as progress:
         yield Bar(progress, train, epochs, done)

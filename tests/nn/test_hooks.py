@@ -17,7 +17,8 @@ Both = Callable[[Any], Any]
 
 
 def nets(device: str = "cpu") -> tuple[Any, Any]:
-    """A network of dl4all and one of PyTorch with the same weights."""
+    """A network of dl4all and one of PyTorch with the same weights, in every run the same."""
+    torch.manual_seed(1)
     theirs = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
     ours = dl.nn.Sequential(dl.nn.Linear(5, 3), dl.nn.Tanh(), dl.nn.Linear(3, 2))
     ours.load_state_dict({name: value.numpy() for name, value in theirs.state_dict().items()})
@@ -42,7 +43,8 @@ def assert_same(ours: Any, theirs: Any) -> None:
         elif one is None or other is None:
             assert one is other
         else:
-            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+            scale = max(1.0, np.abs(other).max(initial=0.0))  # sums of large terms may come close to 0
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6 * scale)
 
 
 def record_backward(net: Any, library: Any, x: Any) -> list[Any]:

@@ -102,6 +102,7 @@ ELEMENTWISE: Calls = {
     "ldexp": (call(F.ldexp, X, (5,)),),
     "xlogy": (call(F.xlogy, X, (5,), limits=POSITIVE),),
     "log_ndtr": (call(F.log_ndtr, X),),
+    "nextafter": (call(lambda x, y: F.nextafter(x, y), X, (5,)),),
     "ndtr": (call(lambda x: F.ndtr(x)),),
     "entr": (call(lambda x: F.entr(x), X, limits=POSITIVE),),
     "xlog1py": (call(lambda x, y: F.xlog1py(x, y), X, (5,), limits=POSITIVE),),

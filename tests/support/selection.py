@@ -1,8 +1,9 @@
 """Which of the collected tests a run takes.
 
-The usual run takes each value of each parameter of a test, and each pair of values of two parameters, but not
-the product: a fault that shows only where three parameters meet is left to the full run
-(``DL4ALL_TEST_FULL=1``). Lists of cases that were written by hand are one parameter, and stay whole.
+The usual run takes on each device each value of each parameter of a test, and but for Kompute, which runs the
+vulkan backend's shaders, each pair of values of two parameters. It does not take the product: a fault that
+shows only where three parameters meet is left to the full run (``DL4ALL_TEST_FULL=1``). Lists of cases that
+were written by hand are one parameter, and stay whole.
 
 A run under the validation layers and one on the least device (``DL4ALL_VALIDATION``, ``DL4ALL_LIMITS``) come
 after a run without. They ask what a device is told, not which numbers come back. So of ops, backends,
@@ -43,8 +44,13 @@ ONE_OF_EACH_KIND = {
     "test_output",
     "test_values_equal_pytorch",
 }
-NOT_AGAIN = ("cli", "data", "distributions", "io", "typing", "utils")
-"""Folders of which no test is run again, and none of those that lie in no folder."""
+NOT_AGAIN = (
+    *("cli", "data", "distributions", "io", "typing", "utils", "runtime/spirv"),
+    *("attacks/test_caches.py", "attacks/test_fork.py", "attacks/test_memory_limits.py"),
+    *("runtime/test_file_cache.py", "runtime/test_machines.py", "runtime/test_minimum_limits.py"),
+    *("runtime/test_plugins.py", "runtime/test_validation.py", "torch/test_op_databases.py"),
+)
+"""What is not run again, beside the files that lie in no folder: it looks at files, processes or numbers."""
 EACH_VALUE_AGAIN = (
     *("tests/allocator", "tests/conformance", "tests/graph/codegen", "tests/ops", "tests/runtime"),
     *("tests/scheduler", "dl4all/testing"),
@@ -63,8 +69,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Do not even import what is not run again."""
     if not AGAIN or FULL or REPOSITORY / "tests" not in collection_path.parents:
         return None
-    first, *rest = collection_path.relative_to(REPOSITORY / "tests").parts
-    return True if first in NOT_AGAIN or (not rest and first.startswith("test_")) else None
+    name = collection_path.relative_to(REPOSITORY / "tests").as_posix()
+    return True if name in NOT_AGAIN or ("/" not in name and name.startswith("test_")) else None
 
 
 @pytest.hookimpl(trylast=True)  # of what is left
@@ -116,12 +122,12 @@ def _parameters(item: pytest.Item) -> dict[str, Any]:
 
 
 def covering(items: list[pytest.Item], *, once: bool) -> set[pytest.Item]:
-    """Cases of one test in which each pair of two parameters' values occurs; or each value, on each device.
+    """Cases of one test in which each pair of two parameters' values occurs on each device; or each value.
 
     Those that bring most come first. Which ones they are depends on their names alone: the processes of a run
     must agree, and the next run should take the same ones.
     """
-    if not once and all(len(_ids(item)) < 3 for item in items):
+    if not once and all(len(_ids(item)) < 2 for item in items):
         return set(items)
     left = {item: _combinations(item, once) for item in items}
     kept: set[pytest.Item] = set()
@@ -147,6 +153,8 @@ def _combinations(item: pytest.Item, once: bool) -> set[Combination]:
     devices = tuple(value for value in values if DEVICE.fullmatch(value[1]))
     if once and not within(item, EACH_VALUE_AGAIN) and not isinstance(_parameters(item).get("op"), Op):
         return {devices}
-    if len(values) < 2:
-        return {tuple(values)}
-    return {(*devices, value) for value in values} if once else set(itertools.combinations(values, 2))
+    others = [value for value in values if value not in devices]
+    kompute = any(value.startswith("kompute") for _, value in devices)
+    if once or kompute or len(others) < 2:
+        return {(*devices, value) for value in others} or {devices}
+    return {(*devices, *pair) for pair in itertools.combinations(others, 2)}

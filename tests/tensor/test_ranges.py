@@ -91,6 +91,15 @@ def test_beside_another_one(device: str) -> None:
     assert x.new_empty(4).shape == (4,)
     assert x.new_zeros(1).dtype == np.int64
     assert x.new_zeros(1).device is x.device
+    assert x.new_ones(size=(2, 1)).tolist() == [[1], [1]]
+    for made in (
+        x.new_empty(2, dtype="float32", requires_grad=True),
+        x.new_zeros(2, dtype="float32", requires_grad=True),
+        x.new_ones(2, dtype="float32", requires_grad=True),
+        x.new_full((2,), 0.5, dtype="float32", requires_grad=True),
+    ):
+        assert made.is_leaf
+        assert made.requires_grad
 
 
 def test_requires_grad(device: str) -> None:

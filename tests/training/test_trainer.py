@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import dl4all as dl
 from dl4all.data import DataLoader, TensorDataset
@@ -405,15 +407,23 @@ def test_tensorboard(tmp_path: Path) -> None:
 
 
 def test_the_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
+    terminal = Console(width=160, force_terminal=True, file=io.StringIO())
+    monkeypatch.setattr("dl4all.training.progress.get_console", lambda: terminal)
     trainer(network(), progress=True).fit(spiral(batch_size=45), epochs=2)
     trainer(network(), progress=True).fit(iter(spiral(batch_size=45)), epochs=1)  # without a length
-    first, second = capsys.readouterr().out.splitlines()
-    assert "epoch 2/2" in first
-    assert "4/4" in first
-    assert "loss" in first
-    assert "accuracy" in first
-    assert "epoch 1/1" in second
+    assert isinstance(terminal.file, io.StringIO)
+    shown = terminal.file.getvalue()
+    assert all(text in shown for text in ("epoch 2/2", "4/4", "loss", "accuracy", "epoch 1/1"))
+    assert capsys.readouterr().out == ""
+
+
+def test_lines_in_place_of_a_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the output is no terminal."""
+    history = trainer(network(), progress=True).fit(spiral(batch_size=45), epochs=2)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["epoch", "1/2"], ["epoch", "2/2"]]
+    for line, loss in zip(lines, history["loss"], strict=True):
+        assert f"loss {loss:.4g}" in line
 
 
 def test_curves(tmp_path: Path) -> None:

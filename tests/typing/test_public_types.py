@@ -108,6 +108,7 @@ STUBS = ("ops/__init__.pyi", "tensor/methods.pyi", "nn/functional.pyi")
 TENSOR_FILES = (
     "tensor/creation.py",
     "tensor/dtypes.py",
+    "tensor/gradients.py",
     "tensor/inplace.py",
     "tensor/properties.py",
     "tensor/random.py",

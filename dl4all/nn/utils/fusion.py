@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 
 import numpy as np
+import numpy.typing as npt
 
-from dl4all import ops
 from dl4all.errors import ShapeError
 from dl4all.nn.conv import Conv2d
 from dl4all.nn.linear import Linear
 from dl4all.nn.normalization import BatchNorm, BatchNorm2d
 from dl4all.nn.parameter import Parameter
-from dl4all.tensor.creation import from_numpy, ones_like, zeros_like
+from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
 
@@ -40,19 +40,14 @@ def fuse_conv_bn_eval(conv: Conv2d, bn: BatchNorm2d) -> Conv2d:
         >>> dl.allclose(fused(x), norm(conv(x)), atol=1e-5)
         True
     """
-    if conv.weight.shape[:1] != bn.weight.shape:
+    if conv.out_channels != bn.num_features:
         raise ShapeError(
-            f"[fuse_conv_bn_eval] {conv.weight.shape[0]} output channels, {bn.weight.shape[0]} features"
+            f"[fuse_conv_bn_eval] {conv.out_channels} output channels, {bn.num_features} features"
         )
-    weight = conv.weight.detach().numpy().astype(np.float64)
-    scale = bn.weight.detach().numpy() / np.sqrt(bn.running_var.numpy().astype(np.float64) + bn.eps)
-    old_bias = 0.0 if conv.bias is None else conv.bias.detach().numpy().astype(np.float64)
-    bias = (old_bias - bn.running_mean.numpy()) * scale + bn.bias.detach().numpy()
-
     fused = copy.deepcopy(conv)
-    dtype, device = conv.weight.dtype, conv.weight.device
-    fused.weight = Parameter(from_numpy((weight * scale.reshape(-1, 1, 1, 1)).astype(dtype), device))
-    fused.bias = Parameter(from_numpy(bias.astype(dtype), device))
+    fused.weight, fused.bias = fuse_conv_bn_weights(
+        conv.weight, conv.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias
+    )
     return fused
 
 
@@ -147,12 +142,16 @@ def _folded(
     shift: Tensor | None,
     axis: int,
 ) -> tuple[Parameter, Parameter]:
-    scale = ones_like(mean) if scale is None else scale.detach()
-    factors = scale * ops.rsqrt(var + eps)
-    old = zeros_like(mean) if bias is None else bias.detach()
+    """A weight with a normalization of an axis in it, and the bias, computed in float64 on the host."""
+    factors = _numbers(scale, 1.0) / np.sqrt(_numbers(var) + eps)
     shape = tuple(-1 if at == axis else 1 for at in range(weight.ndim))
-    new = (old - mean) * factors + (0.0 if shift is None else shift.detach())
-    return (
-        Parameter((weight.detach() * factors.reshape(shape)).to(weight.dtype), weight.requires_grad),
-        Parameter(new.to(weight.dtype), weight.requires_grad),
-    )
+    folded = _numbers(weight) * factors.reshape(shape)
+    shifted = (_numbers(bias, 0.0) - _numbers(mean)) * factors + _numbers(shift, 0.0)
+    made = (from_numpy(np.asarray(part, weight.dtype), weight.device) for part in (folded, shifted))
+    new_weight, new_bias = (Parameter(part, weight.requires_grad) for part in made)
+    return new_weight, new_bias
+
+
+def _numbers(tensor: Tensor | None, missing: float = 0.0) -> npt.NDArray[np.float64]:
+    """The elements of a tensor; a number in place of one that is not there."""
+    return np.asarray(missing if tensor is None else tensor.detach().numpy(), np.float64)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.nn.hooks import computing
 from dl4all.nn.module import Module
 from dl4all.nn.parameter import Parameter
 from dl4all.ops.core.removable_handle import RemovableHandle
@@ -276,7 +277,7 @@ def remove(module: Module, name: str) -> Module:
         >>> sorted(name for name, _ in layer.named_parameters()), (layer.weight == 0).sum().item()
         (['bias', 'weight'], 2)
     """
-    pruning = _pruning_of(module, name)
+    pruning = computing(module, Pruning, name)
     if pruning is None or pruning.handle is None:
         raise ArgumentError(f"[remove] {name!r} of {type(module).__name__} is not pruned")
     original, mask = getattr(module, f"{name}_orig"), getattr(module, f"{name}_mask")
@@ -323,7 +324,7 @@ def _pruned(module: Module, name: str, kept: Any) -> Module:
     mask = _mask(module, name) & kept if kept.shape == _values(module, name).shape else None
     if mask is None:
         raise ShapeError(f"[prune] expected a mask of {_values(module, name).shape}, got {kept.shape}")
-    pruning = _pruning_of(module, name)
+    pruning = computing(module, Pruning, name)
     original: Tensor = getattr(module, name if pruning is None else f"{name}_orig")
     made = from_numpy(np.ascontiguousarray(mask).astype(original.dtype), original.device)
     if pruning is None:
@@ -334,13 +335,6 @@ def _pruned(module: Module, name: str, kept: Any) -> Module:
     module.register_buffer(f"{name}_mask", made)
     pruning(module, ())
     return module
-
-
-def _pruning_of(module: Module, name: str) -> Pruning | None:
-    for hook in module._forward_pre_hooks.values():
-        if isinstance(hook.function, Pruning) and hook.function.name == name:
-            return hook.function
-    return None
 
 
 def _values(module: Module, name: str) -> Any:
@@ -358,6 +352,6 @@ def _values(module: Module, name: str) -> Any:
 def _mask(module: Module, name: str) -> Any:
     """Which elements are left."""
     values = _values(module, name)
-    if _pruning_of(module, name) is None:
+    if computing(module, Pruning, name) is None:
         return np.ones(values.shape, bool)
     return getattr(module, f"{name}_mask").detach().numpy() != 0

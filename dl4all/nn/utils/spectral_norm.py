@@ -8,6 +8,7 @@ from dl4all import ops
 from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError
 from dl4all.nn import functional
+from dl4all.nn.hooks import computing
 from dl4all.nn.module import Module
 from dl4all.nn.parameter import Parameter
 from dl4all.nn.utils.parametrizations import outputs_of, rows_of
@@ -73,7 +74,7 @@ def spectral_norm(
     """
     if n_power_iterations < 1:
         raise ArgumentError(f"[spectral_norm] n_power_iterations must be positive, got {n_power_iterations}")
-    if _norm_of(module, name) is not None:
+    if computing(module, SpectralNorm, name) is not None:
         raise ArgumentError(f"[spectral_norm] {name!r} of {type(module).__name__} has a norm already")
     norm = SpectralNorm(name, n_power_iterations, outputs_of(module) if dim is None else dim, eps)
     weight: Parameter = getattr(module, name)
@@ -99,7 +100,7 @@ def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
         >>> [name for name, _ in dl.nn.utils.remove_spectral_norm(layer).named_parameters()]
         ['bias', 'weight']
     """
-    norm = _norm_of(module, name)
+    norm = computing(module, SpectralNorm, name)
     if norm is None or norm.handle is None:
         raise ArgumentError(f"[remove_spectral_norm] {name!r} of {type(module).__name__} has no norm")
     with no_grad():
@@ -109,10 +110,3 @@ def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     module.register_parameter(name, Parameter(weight.detach()))
     norm.handle.remove()
     return module
-
-
-def _norm_of(module: Module, name: str) -> SpectralNorm | None:
-    for hook in module._forward_pre_hooks.values():
-        if isinstance(hook.function, SpectralNorm) and hook.function.name == name:
-            return hook.function
-    return None

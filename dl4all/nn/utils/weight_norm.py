@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dl4all.errors import ArgumentError
+from dl4all.nn.hooks import computing
 from dl4all.nn.module import Module
 from dl4all.nn.parameter import Parameter
 from dl4all.nn.utils.parametrizations import norm_except_dim
@@ -52,7 +53,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
         >>> [name for name, _ in layer.named_parameters()]
         ['bias', 'weight_g', 'weight_v']
     """
-    if _norm_of(module, name) is not None:
+    if computing(module, WeightNorm, name) is not None:
         raise ArgumentError(f"[weight_norm] {name!r} of {type(module).__name__} is split already")
     norm = WeightNorm(name, dim)
     weight = getattr(module, name)
@@ -76,7 +77,7 @@ def remove_weight_norm(module: Module, name: str = "weight") -> Module:
         >>> [name for name, _ in dl.nn.utils.remove_weight_norm(layer).named_parameters()]
         ['bias', 'weight']
     """
-    norm = _norm_of(module, name)
+    norm = computing(module, WeightNorm, name)
     if norm is None or norm.handle is None:
         raise ArgumentError(f"[remove_weight_norm] {name!r} of {type(module).__name__} is not split")
     weight = norm.compute_weight(module).detach()
@@ -85,10 +86,3 @@ def remove_weight_norm(module: Module, name: str = "weight") -> Module:
     module.register_parameter(name, Parameter(weight))
     norm.handle.remove()
     return module
-
-
-def _norm_of(module: Module, name: str) -> WeightNorm | None:
-    for hook in module._forward_pre_hooks.values():
-        if isinstance(hook.function, WeightNorm) and hook.function.name == name:
-            return hook.function
-    return None

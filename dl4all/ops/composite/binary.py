@@ -21,7 +21,7 @@ from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
 from dl4all.ops.elementwise.comparison import eq, ge, gt, isinf, isnan, le, maximum, minimum
 from dl4all.ops.elementwise.declare import broadcast_shapes, promote
 from dl4all.ops.elementwise.logic import logical_and, logical_or, where
-from dl4all.ops.elementwise.rounding import abs
+from dl4all.ops.elementwise.rounding import abs, zero
 from dl4all.ops.elementwise.transcendental import exp, exp2, log, log1p, pow, sqrt
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import expand
@@ -103,28 +103,6 @@ def ldexp(input: Array, other: Array) -> Array:
     return mul(input, pow(2.0, other))
 
 
-@export("dl", "Tensor", "Tensor_")
-@reads("input", "other")
-@computed_on_host("nextafter")
-def nextafter(input: Array, other: Array) -> Array:
-    """The next number after each element of the input, in the direction of `other`; without a gradient.
-
-    Args:
-        input, other: floats of one dtype; their shapes broadcast.
-
-    Raises:
-        DTypeError: the operands are not of floats of one dtype.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.nextafter(dl.tensor([1.0]), dl.tensor([2.0])).tolist()
-        [1.0000001192092896]
-    """
-    check_float("nextafter", input, other)
-    result = np.asarray(np.nextafter(input.on_host(), other.on_host()))
-    return to_device_of(input, np.ascontiguousarray(result).reshape(result.shape))
-
-
 @export("dl", "Tensor")
 def float_power(input: Array | Scalar, exponent: Array | Scalar) -> Array:
     """``input ** exponent``, computed in float64.
@@ -154,6 +132,38 @@ def _hypot(a: Array, b: Array) -> Array:
     large, small = maximum(abs(a), abs(b)), minimum(abs(a), abs(b))
     ratio = where(eq(large, small), 1.0, true_divide(small, large))
     return where(logical_or(isinf(a), isinf(b)), math.inf, large * sqrt(ratio * ratio + 1))
+
+
+@export("dl", "Tensor", "Tensor_")
+@reads("input", "other")
+def nextafter(input: Array, other: Array) -> Array:
+    """The next number after each element of the input, in the direction of `other`.
+
+    Args:
+        input, other: floats of one dtype; their shapes broadcast.
+
+    Raises:
+        DTypeError: the operands are not of floats of one dtype.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nextafter(dl.tensor([1.0]), dl.tensor([2.0])).tolist()
+        [1.0000001192092896]
+    """
+    check_float("nextafter", input, other)
+    a, b = _broadcast_floats("nextafter", input, other)
+    result = _next_number(tape.alias(a), tape.alias(b))
+
+    def backward(grads: Sequence[Array], saved: Sequence[Array], needs: Sequence[bool]) -> list[Array]:
+        return [where(eq(*saved), 0.0, grads[0]), zero(grads[0])]
+
+    tape.add_node("nextafter", [a, b], [result], backward, (a, b))
+    return result
+
+
+@computed_on_host("nextafter")
+def _next_number(a: Array, b: Array) -> Array:
+    return to_device_of(a, np.asarray(np.nextafter(a.on_host(), b.on_host())))
 
 
 @export("dl", "Tensor", "Tensor_")

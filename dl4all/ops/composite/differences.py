@@ -124,7 +124,7 @@ def _trapezoid_areas(name: str, y: Array, x: Array | None, dx: float, dim: int) 
 def gradient(
     input: Array,
     *,
-    spacing: Any = 1,
+    spacing: Any = None,
     dim: int | Sequence[int] | None = None,
     edge_order: int = 1,
 ) -> tuple[Array, ...]:
@@ -133,8 +133,8 @@ def gradient(
     Args:
         input: numbers with at least ``edge_order + 1`` samples along each axis; of integers the result is
             float32.
-        spacing: the distance between samples; or a list with a distance for each axis; or a list with a
-            vector of coordinates for each axis.
+        spacing: the distance between samples, 1 by default; or a list with a distance for each axis; or a
+            list with a vector of coordinates for each axis.
         dim: the axis or axes; all by default.
         edge_order: 1 or 2, the order of the differences at both ends.
 
@@ -156,7 +156,8 @@ def gradient(
     rank = len(input.shape)
     chosen = range(rank) if dim is None else (dim,) if isinstance(dim, int) else dim
     axes = [one_axis("gradient", axis, rank) for axis in chosen]
-    steps = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(axes)
+    distance = 1 if spacing is None else spacing
+    steps = list(spacing) if isinstance(spacing, (tuple, list)) else [distance] * len(axes)
     if len(steps) != len(axes):
         raise ArgumentError(f"[gradient] expected a spacing for each of {len(axes)} axes, got {len(steps)}")
     for axis in axes:

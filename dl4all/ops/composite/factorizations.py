@@ -49,6 +49,14 @@ class Eigen(NamedTuple):
     eigenvectors: Array
 
 
+class SingularTriples(NamedTuple):
+    """Left singular vectors as columns, singular values in descending order, right ones as columns."""
+
+    U: Array
+    S: Array
+    V: Array
+
+
 class SingularValues(NamedTuple):
     """Left singular vectors as columns, singular values in descending order, right ones as rows."""
 
@@ -456,7 +464,7 @@ def _svd_gradient(u: Any, s: Any, vh: Any, of_u: Any, of_s: Any, of_vh: Any) -> 
 
 
 @export("dl", "Tensor")
-def svd(input: Array, some: bool = True, compute_uv: bool = True) -> SingularValues:
+def svd(input: Array, some: bool = True, compute_uv: bool = True) -> SingularTriples:
     """The singular value decomposition ``input = U @ diag(S) @ V.T``; see :func:`dl4all.linalg.svd`.
 
     Args:
@@ -465,7 +473,7 @@ def svd(input: Array, some: bool = True, compute_uv: bool = True) -> SingularVal
         compute_uv: has no effect on `S`; without it, PyTorch gives zeros for `U` and `V`.
 
     Returns:
-        ``U``, ``S`` and, as third field, ``V``: not its transpose.
+        ``U``, ``S`` and ``V``: not its transpose.
 
     Raises:
         ArgumentError, ShapeError, DTypeError: as for :func:`dl4all.linalg.svd`.
@@ -476,7 +484,7 @@ def svd(input: Array, some: bool = True, compute_uv: bool = True) -> SingularVal
         [4.0, 3.0]
     """
     U, S, Vh = svd_factors(input, not some)
-    return SingularValues(U, S, transposed(Vh))
+    return SingularTriples(U, S, transposed(Vh))
 
 
 @export()

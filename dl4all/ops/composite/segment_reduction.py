@@ -16,7 +16,7 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import clone, true_divide
-from dl4all.ops.indexing.gather_scatter import index_add
+from dl4all.ops.indexing.gather_scatter import index_add, index_select
 from dl4all.ops.memory.views import expand, reshape
 
 # The number that a reduction begins with, and the name of the reduction by index.
@@ -50,9 +50,9 @@ def segment_reduce(
         lengths: of the segments; ints of shape ``data.shape[:axis] + (segments,)``, which sum up to the
             axis' size.
         indices: must be None, as in PyTorch.
-        offsets: where segments begin, and behind the last one the axis' size, in place of `lengths`.
+        offsets: where segments begin, and where the last one ends, in place of `lengths`.
         axis: the axis of segments.
-        unsafe: accepted; lengths are always checked.
+        unsafe: let `lengths` leave out elements at the end.
         initial: what each reduction begins with, and all that an empty segment gives. By default empty
             segments give 0, nan for "mean", 1 for "prod", and an infinity for "max" and "min".
 
@@ -60,8 +60,8 @@ def segment_reduce(
         Shape ``data.shape[:axis] + (segments,) + data.shape[axis + 1:]``.
 
     Raises:
-        ArgumentError: the reduction is unknown, not exactly one of `lengths` and `offsets` is given, or
-            they do not add up.
+        ArgumentError: the reduction is unknown, not exactly one of `lengths` and `offsets` is given,
+            `lengths` do not add up, or a segment reaches beyond the data.
         ShapeError: they have another shape.
         DTypeError: `data` is not of floats.
 
@@ -78,14 +78,21 @@ def segment_reduce(
         raise ArgumentError("[segment_reduce] expected either lengths or offsets, and no indices")
     axis = strides.axis("segment_reduce", axis, len(data.shape))
     lead, size, rest = data.shape[:axis], data.shape[axis], data.shape[axis + 1 :]
-    counts = given.on_host() if offsets is None else np.diff(given.on_host(), axis=-1)
+    table = given.on_host().astype(np.int64)
+    counts = table if offsets is None else np.diff(table, axis=-1)
     if counts.ndim != axis + 1 or counts.shape[:-1] != lead:
         raise ShapeError(f"[segment_reduce] segments of shape {counts.shape} do not fit data of {data.shape}")
-    if counts.min(initial=0) < 0 or (counts.sum(-1) != size).any():
+    if offsets is None and not unsafe and (counts.sum(-1) != size).any():
         raise ArgumentError(f"[segment_reduce] the lengths of segments do not add up to {size}")
+    begins = np.cumsum(counts, -1) - counts if offsets is None else table[..., :-1]
+    if min(counts.min(initial=0), begins.min(initial=0)) < 0 or (begins + counts).max(initial=0) > size:
+        raise ArgumentError(f"[segment_reduce] a segment reaches beyond the {size} elements of axis {axis}")
     total = counts.size
-    places = np.repeat(np.arange(total), counts.reshape(-1).astype(np.int64))
-    rows = reshape(data, math.prod(lead) * size, *rest)
+    first = (begins + size * np.arange(math.prod(lead)).reshape(*lead, 1)).reshape(-1)
+    each = counts.reshape(-1)
+    places = np.repeat(np.arange(total), each)
+    taken = np.arange(len(places)) + np.repeat(first - (np.cumsum(each) - each), each)
+    rows = index_select(reshape(data, math.prod(lead) * size, *rest), 0, taken)
     neutral, name = REDUCTIONS[reduce]
     start = to_device_of(data, np.full((total,), neutral if initial is None else initial, data.dtype))
     begun = clone(expand(reshape(start, total, *(1,) * len(rest)), (total, *rest)))

@@ -1,4 +1,4 @@
-"""NumPy's names ``axis`` and ``keepdims``, which functions take for ``dim`` and ``keepdim``, as in PyTorch."""
+"""NumPy's names ``axis`` and ``keepdims``, which functions take for ``dim`` and ``keepdim`` too."""
 
 from __future__ import annotations
 

@@ -73,9 +73,9 @@ def getitem(input: T, key: object) -> T:
 def _advanced_getitem(input: T, key: Any) -> T:
     if isinstance(key, TensorBase) and key.dtype.kind in "iu" and input.shape:
         error = partial(out_of_range, "index", input.shape[0])
-        result: T | None = select("index", input, key, 0, error, negative=True)
-        if result is not None:
-            return result
+        whole: T | None = select("index", input, key, 0, error, negative=True)
+        if whole is not None:
+            return whole
         flat, selected = indices_into("index", key, input.shape[0], input, negative=True)
         return _rows_of(input, flat, selected)
     parsed = parse_key(key, input.shape)

@@ -208,7 +208,7 @@ def _write_key(target: TensorBase, key: Any, value: Any) -> None:
     elif _is_mask_of(key, target) and not value.shape:
         with tape.gradients(False):
             mask = in_shape(key, *key.shape, *(1,) * (len(target.shape) - len(key.shape)))
-            number = tape.alias(value)
+            number: Any = tape.alias(value)
             if number.device is not target.device:
                 if not number.device.is_host:
                     raise mixed_devices("setitem", target, value)

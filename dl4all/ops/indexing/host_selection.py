@@ -39,7 +39,7 @@ class Selection(NamedTuple):
     add: HostLaunch | None  # of the gradient; None for dtypes that it has no kernel for
     rows: Shape  # the tensor as (outer, size, inner), of which the middle axis is indexed
     shape: Size  # of what is selected
-    count: int  # indices
+    indices: int  # how many there are
 
 
 def select(
@@ -76,7 +76,7 @@ def select(
     plan = _plan(input.shape, input.dtype, index, axis, negative, along)
     if plan is None:
         return None
-    places = empty(input.result_class, (plan.count,), INT32, device, name)
+    places = empty(input.result_class, (plan.indices,), INT32, device, name)
     wrong = host_indices.run_check(plan.check, index, places)
     if wrong >= 0:
         raise error(int(host_array(index).reshape(-1)[wrong]))
@@ -111,7 +111,7 @@ def put_along(name: str, source: Any, index: TensorBase, axis: int, shape: Shape
     plan = _plan(shape, source.dtype, index, axis, False, True)
     if plan is None or plan.add is None:
         return None
-    places = empty(source.result_class, (plan.count,), INT32, source.device, name)
+    places = empty(source.result_class, (plan.indices,), INT32, source.device, name)
     if host_indices.run_check(plan.check, index, places) >= 0:
         return None
     return _added(name, plan, source, Indices.of_checked(places), shape)
@@ -128,7 +128,7 @@ def _added(name: str, plan: Selection, source: Any, indices: Indices, shape: Sha
         or _is_followed(places, source)
     ):
         outer, size, inner = plan.rows
-        return reshape(take_rows_backward(reshape(source, outer, plan.count, inner), indices, size), shape)
+        return reshape(take_rows_backward(reshape(source, outer, plan.indices, inner), indices, size), shape)
     total = empty(source.result_class, shape, source.dtype, source.device, name)
     plan.add.run_on(source.device, (_place(source), _place(places), (total.storage, 0)))
     return total

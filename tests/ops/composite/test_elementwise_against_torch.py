@@ -37,7 +37,7 @@ UNARY: dict[str, tuple[NDArray, LibraryCall]] = {
     "ndtri": (INSIDE, lambda m, x: m.special.ndtri(x)),
     "erfcx": (values(5, 7), lambda m, x: m.special.erfcx(x)),
     "frexp": (values(5, 7) * 100, lambda m, x: tuple(m.frexp(x))),
-    "gradient": (values(5, 7), lambda m, x: m.gradient(x)),
+    "gradient": (values(5, 7), lambda m, x: m.gradient(x, spacing=None)),
     "gradient, order 2": (values(3, 7), lambda m, x: m.gradient(x, spacing=0.3, dim=-1, edge_order=2)),
     "gradient, distances": (values(5, 7), lambda m, x: m.gradient(x, spacing=[0.3, 2.0], dim=(1, 0))),
     "gradient, coordinates": (
@@ -74,7 +74,7 @@ BINARY: dict[str, LibraryCall] = {
     "xlog1py": lambda m, a, b: m.special.xlog1py(a, abs(b)),
     "xlog1py, number": lambda m, a, b: m.special.xlog1py(a, 0.5) + m.special.xlog1py(2, abs(b)),
     "zeta": lambda m, a, b: m.special.zeta(2 + abs(a.detach()), abs(b)),
-    "nextafter": lambda m, a, b: m.nextafter(a.detach(), b.detach()),
+    "nextafter": lambda m, a, b: m.nextafter(a, b),
     "multiply": lambda m, a, b: m.multiply(a, b),
     "subtract": lambda m, a, b: m.subtract(a, b, alpha=2),
     "divide": lambda m, a, b: m.divide(a, b),
@@ -86,7 +86,7 @@ ON_SPECIAL: dict[str, LibraryCall] = {
     **{name: BINARY[name] for name in ("fmax", "fmin", "copysign", "hypot", "logaddexp", "logaddexp2")},
     "xlogy": lambda m, a, b: m.xlogy(a, b),
     "xlog1py": lambda m, a, b: m.special.xlog1py(a.detach(), b.detach()),
-    "nextafter": lambda m, a, b: m.nextafter(a.detach(), b.detach()),
+    "nextafter": lambda m, a, b: m.nextafter(a, b),
     "entr": lambda m, a, b: m.special.entr(a),
     "ndtr": lambda m, a, b: m.special.ndtr(a),
     "log_ndtr": lambda m, a, b: m.special.log_ndtr(a),
@@ -212,3 +212,11 @@ def test_invalid_arguments() -> None:
         dl.isin(1, 2)
     with pytest.raises(ArgumentError, match=r"\[positive\]"):
         dl.positive(x > 0)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+def test_shifts(dtype: str, device: str) -> None:
+    rng = np.random.default_rng(2)
+    x, places = rng.integers(0, 100, (3, 5)).astype(dtype), rng.integers(0, 5, 5).astype(dtype)
+    compare_libraries(device, lambda m, x, places: [x << places, x >> places, x << 2, x >> 1], x, places)
+    compare_libraries(device, lambda m, places: [3 << places, 100 >> places], places)

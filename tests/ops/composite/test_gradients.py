@@ -20,7 +20,6 @@ WITHOUT_GRADIENT = {
         "searchsorted signbit unravel_index"
     ),
     "returns random numbers": "bernoulli_ normal_ uniform_",
-    "steps from number to number": "nextafter",
     "is no function of tensors": "all_shaders broadcast_shapes in_place",
 }
 CASE_TABLES = [

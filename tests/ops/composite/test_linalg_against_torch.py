@@ -9,7 +9,13 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
-from tests.support.compare_torch import LibraryCall, NDArray, check_against_torch, compare_libraries
+from tests.support.compare_torch import (
+    LibraryCall,
+    NDArray,
+    check_against_torch,
+    compare_libraries,
+    index_tensor,
+)
 from tests.support.operands import LAYOUTS
 
 torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's")
@@ -208,6 +214,19 @@ def test_segment_reduce(reduce: str, initial: float | None, device: str) -> None
     compare_libraries(device, lambda m, v: call(m, v, np.array([3, 1, 3]), 0, by_offset=False), x[0])
     for by_offset in (False, True):
         compare_libraries(device, lambda m, v, o=by_offset: call(m, v.detach(), lengths, 1, by_offset=o), x)
+    for options in ({"lengths": [1, 2], "unsafe": True}, {"offsets": [1, 4, 6]}):
+        compare_libraries(
+            device,
+            lambda m, v, o=options: m.segment_reduce(
+                v.detach(),
+                reduce,
+                initial=initial,
+                **{k: index_tensor(m, device, np.array(n)) if k != "unsafe" else n for k, n in o.items()},
+            ),
+            x[0],
+        )
+    with pytest.raises(ArgumentError, match="reaches beyond the 7 elements"):
+        dl.segment_reduce(dl.tensor(x[0], device=device), reduce, offsets=dl.tensor([0, 8], device=device))
     with pytest.raises(ArgumentError, match="add up to 7"):
         call(dl, dl.tensor(x[0], device=device), np.array([3, 1, 2]), 0, by_offset=False)
 

@@ -416,6 +416,27 @@ def test_multinomial_without_replacement() -> None:
     np.testing.assert_allclose(frequencies, expected, atol=5 * 0.5 / math.sqrt(len(x)))
 
 
+def test_poisson_and_binomial(device: str) -> None:
+    rates = dl.tensor(np.repeat(np.array([[0.0], [0.7], [30.0]], np.float32), 20_000, 1), device=device)
+    x = dl.poisson(rates, generator=at((1, 0)))
+    assert (str(x.dtype), x.shape, str(x.device)) == ("float32", (3, 20_000), device)
+    np.testing.assert_allclose(x.numpy().mean(1), [0.0, 0.7, 30.0], atol=5 * math.sqrt(30 / 20_000))
+    np.testing.assert_allclose(x.numpy().var(1), [0.0, 0.7, 30.0], rtol=0.06)
+    assert x.tolist() == dl.poisson(rates, generator=at((1, 0))).tolist()
+    trials = dl.tensor([[4.0], [9.0]], device=device).expand(2, 20_000)
+    x = dl.binomial(trials, dl.tensor(0.3, device=device), at((2, 0)))
+    assert (str(x.dtype), x.shape, str(x.device)) == ("float32", (2, 20_000), device)
+    np.testing.assert_allclose(x.numpy().mean(1), [1.2, 2.7], atol=0.06)
+    np.testing.assert_allclose(x.numpy().var(1), [0.84, 1.89], rtol=0.06)
+    assert dl.poisson(dl.zeros(0, 3, device=device)).shape == (0, 3)
+    with pytest.raises(ArgumentError, match="poisson"):
+        dl.poisson(-rates)
+    with pytest.raises(ArgumentError, match="binomial"):
+        dl.binomial(trials, trials)
+    with pytest.raises(DTypeError, match="poisson"):
+        dl.poisson(rates.long())
+
+
 def test_normal_of_tensors(device: str) -> None:
     mean, std = dl.tensor([[0.0], [100.0]], device=device), dl.tensor([1.0, 2.0, 3.0], device=device)
     x = dl.normal(mean, std)

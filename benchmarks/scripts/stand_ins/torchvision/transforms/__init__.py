@@ -58,7 +58,7 @@ class Normalize:
     """Subtract each channel's mean, and divide by its standard deviation."""
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        self.mean, self.std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
+        self.mean, self.std = (torch.tensor(values, device="cpu").view(-1, 1, 1) for values in (mean, std))
 
     def __call__(self, tensor: Any) -> Any:
         return (tensor - self.mean) / self.std
