@@ -118,9 +118,9 @@ def test_devices_and_their_names(device: str) -> None:
 
 
 def test_unknown_devices() -> None:
-    for name in ("cuda", "cuda:0", "meta"):
+    for name in ("cuda", "cuda:0", "meta"):  # which scripts compare with, and refused where they are used
         with pytest.raises(UnknownDeviceError):
-            dl.device(name)
+            dl.zeros(2, device=dl.device(name))
     with pytest.raises(UnknownDeviceError, match="expected a name"):
         dl.device(0)
 
