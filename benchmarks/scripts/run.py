@@ -93,7 +93,9 @@ def measured(
 
     def comparisons() -> dict[str, Comparison]:
         return {
-            device: compare(found, torch, nudges, timed if device == "cpu" else None, case.steps_on(device))
+            device: compare(
+                found, torch, nudges, timed if device == "cpu" and case.timed else None, case.steps_on(device)
+            )
             for device, found in ours.items()
             if found.end in ENDS
         }
