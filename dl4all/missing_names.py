@@ -15,8 +15,8 @@ IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 def answer(space: str, name: str) -> str | None:
     """The answer for a name of a module or class of PyTorch's; None for a name that PyTorch does not have.
 
-    >>> answer("torch.jit", "script")
-    'not in dl4all: use the function itself, or dl.compile(model)'
+    >>> answer("torch.jit", "trace")
+    'not in dl4all: use dl.compile(model)'
     """
     from dl4all.torch_names import INSTEAD, MISSING, REASONS  # long, and few programs ask
 

@@ -389,7 +389,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "detach": "x.detach()",
         "export": "dl.compile",
         "fill": "dl.full_like",
-        "fx": "dl.compile",
         "get_device": "x.device",
         "is_anomaly_enabled": "dl.autograd.detect_anomaly",
         "is_inference_mode_enabled": "dl.is_grad_enabled",

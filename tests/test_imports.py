@@ -50,6 +50,7 @@ LAYERS = (
     # PyTorch's names for what lies above in this list:
     ("dl4all.accelerator", "dl4all.amp", "dl4all.compiler", "dl4all.distributed", "dl4all.fft"),
     ("dl4all.jit",),
+    ("dl4all.fx",),
     ("dl4all.linalg", "dl4all.mps", "dl4all.multiprocessing", "dl4all.onnx"),
     ("dl4all.process_settings", "dl4all.profiler", "dl4all.random"),
     ("dl4all.special", "dl4all.version", "dl4all.xpu", "dl4all.backends", "dl4all.cuda"),
