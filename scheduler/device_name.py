@@ -91,6 +91,12 @@ class AbsentDevice(str):
 
     __slots__ = ()
 
+    def __getattr__(self, name: str) -> Any:
+        """What a device would have, but no name."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(_open(self), name)
+
     @property
     def type(self) -> str:
         return self.partition(":")[0]
@@ -101,12 +107,20 @@ class AbsentDevice(str):
         return int(digits) if digits else None
 
     def __enter__(self) -> Any:
-        from dl4all.scheduler import current
-
-        return current.device(self).__enter__()
+        return _open(self).__enter__()
 
     def __exit__(self, *error: object) -> None:
         raise AssertionError("nothing was entered")
+
+
+def _open(name: str) -> Any:
+    """
+    Raises:
+        UnknownDeviceError: there is no such device.
+    """
+    from dl4all.scheduler import current  # which needs the classes of this module
+
+    return current.device(name)
 
 
 class _Entered(threading.local):

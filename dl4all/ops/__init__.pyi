@@ -1,7 +1,7 @@
 # Written by tools/exports.py from the @export declarations in dl4all/ops; run it after changing them.
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, overload
+from typing import Literal, NamedTuple, overload
 
 import numpy.typing as npt
 
@@ -246,7 +246,11 @@ trapz = trapezoid
 
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor: ...
 def gradient(
-    input: Tensor, *, spacing: Any = None, dim: int | Sequence[int] | None = None, edge_order: int = 1
+    input: Tensor,
+    *,
+    spacing: float | Sequence[float | Tensor] | None = None,
+    dim: int | Sequence[int] | None = None,
+    edge_order: int = 1,
 ) -> tuple[Tensor, ...]: ...
 def div(
     input: Tensor | Scalar,

@@ -34,6 +34,7 @@ from tests.support.operands import (
     NDArray,
     arrays,
     compare,
+    completed,
     contiguous,
     draw,
     generator,
@@ -171,7 +172,7 @@ def _by_dtype(op: Op[...]) -> Iterator[Call]:
         if isinstance(op, Elementwise):
             for dtype in op.by_dtype:
                 drawn = [draw(op, name, generator(dtype), shape, dtype) for name in op.arrays]
-                yield functools.partial(_uncompared, op, layout, drawn)
+                yield functools.partial(_uncompared, op, layout, drawn, **completed(op, {}, dtype))
         elif op.name == "cast":
             for source, target in (*CASTS, *CONVERSIONS, *HALVES):
                 array = numbers(generator(source), shape, source)
@@ -186,9 +187,9 @@ def _by_dtype(op: Op[...]) -> Iterator[Call]:
 
 
 def _uncompared(
-    op: Op[...], layout: Layout, given: list[Any], *arguments: str, place: dl.Device
+    op: Op[...], layout: Layout, given: list[Any], *arguments: str, place: dl.Device, **named: Any
 ) -> tuple[dl.Tensor, None]:
-    return op(*(layout(array, place)[0] for array in given), *arguments), None
+    return op(*(layout(array, place)[0] for array in given), *arguments, **named), None
 
 
 def _by_example(op: Op[...]) -> Iterator[Call]:

@@ -20,6 +20,16 @@ CLASSES, SIGNS, TARGET = ints(4, 0, 2), floats(1.0, -1.0, 1.0), floats(0.3, 1.0,
 SCORES = ints([1, 3, -1, 0, 0], [4, -1, 1, 1, 0], [0, 2, 4, -1, 0])
 PAIR, IMAGE, VOLUME = (2, 3), (1, 2, 4, 5), (1, 1, 3, 4, 3)
 
+ATTENTION: Calls = {
+    "multi_head_attention_forward": (
+        call(
+            lambda q, k, w, b, out: F.multi_head_attention_forward(
+                q, k, k, 2, 2, w, b, None, None, False, 0.0, out, None, need_weights=False
+            )[0],
+            (3, 1, 2), (2, 1, 2), (6, 2), (6,), (2, 2),
+        ),
+    ),
+}  # fmt: skip
 IMAGES: Calls = {
     **same_calls("avg_pool1d max_pool1d", SIGNAL, kernel_size=3, stride=2),
     "max_pool1d_with_indices": (call(lambda x: floating(F.max_pool1d_with_indices(x, 3, 2)), SIGNAL),),

@@ -81,10 +81,13 @@ def reference(op: Op[...], operands: list[Any], **arguments: Any) -> NDArray:
         return np.asarray(op.body(*float64_operands, **completed(op, arguments)))
 
 
-def completed(op: Op[...], arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments, with default values for the missing ones."""
+def completed(op: Op[...], arguments: dict[str, Any], dtype: str = "float32") -> dict[str, Any]:
+    """The arguments, with default values for the missing ones; 0 in place of what a dtype does not hold."""
     parameters = op.signature.parameters
-    return {name: arguments.get(name, parameters[name].default) for name in op.arguments}
+    defaults = {name: parameters[name].default for name in op.arguments}
+    if np.dtype(dtype).kind == "u":
+        defaults = {n: 0 if isinstance(d, (int, float)) and d < 0 else d for n, d in defaults.items()}
+    return {name: arguments.get(name, default) for name, default in defaults.items()}
 
 
 # Layouts: the same elements at other offsets. The memory between them holds nan, so that reading it shows.

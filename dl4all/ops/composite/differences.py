@@ -124,7 +124,7 @@ def _trapezoid_areas(name: str, y: Array, x: Array | None, dx: float, dim: int) 
 def gradient(
     input: Array,
     *,
-    spacing: Any = None,
+    spacing: float | Sequence[float | Array] | None = None,
     dim: int | Sequence[int] | None = None,
     edge_order: int = 1,
 ) -> tuple[Array, ...]:

@@ -58,7 +58,7 @@ def compare(function: Any, *inputs: dl.Tensor) -> Graph:
 @pytest.mark.parametrize(("op", "dtype"), DECLARED, ids=IDS)
 def test_every_op(op: Elementwise[...], dtype: str) -> None:
     rng = generator("generated", op.name, dtype)
-    arguments = completed(op, {"beta": 1.5} if op.name.startswith("smooth") else {})
+    arguments = completed(op, {"beta": 1.5} if op.name.startswith("smooth") else {}, dtype)
     tensors = [dl.tensor(draw(op, name, rng, (6, 10, 4), dtype), device=NAME) for name in op.arrays]
     compare(lambda *operands: op(*operands, **arguments), *tensors)
 

@@ -28,6 +28,7 @@ CASE_TABLES = [
     composite_cases.ALONG_AXES,
     composite_indexing.REARRANGED,
     composite_indexing.INDEXED,
+    composite_layers.ATTENTION,
     composite_layers.IMAGES,
     composite_layers.NORMS,
     composite_layers.LOSSES,

@@ -44,7 +44,7 @@ def test_every_expression_is_printed_as_what_it_was_parsed_from(op: Elementwise[
 def test_every_expression_computes_what_the_body_computes(op: Elementwise[...], dtype: str) -> None:
     rng = generator("expression", op.name, dtype)
     operands = [draw(op, name, rng, (5, 7), dtype) for name in op.arrays]
-    arguments = completed(op, {"beta": 1.5} if op.name.startswith("smooth") else {})
+    arguments = completed(op, {"beta": 1.5} if op.name.startswith("smooth") else {}, dtype)
     _compare(op, dtype, operands, arguments)
 
 

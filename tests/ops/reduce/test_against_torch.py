@@ -306,7 +306,7 @@ def test_wrong_arguments_are_refused(device: str) -> None:
     x = dl.zeros(3, 5, device=device)
     two_axes: Any = (0, 1)
     wrong_dim: Any = "x"
-    wrong_order: Any = "nuc"
+    wrong_order: Any = "max"
     with pytest.raises(ArgumentError, match=r"\[sum\] axis 2 is out of range for 2 axes"):
         dl.sum(x, 2)
     with pytest.raises(ArgumentError, match=r"\[amax\] dim \(0, -2\) names an axis twice"):
@@ -317,7 +317,12 @@ def test_wrong_arguments_are_refused(device: str) -> None:
         dl.argmax(x, two_axes)
     with pytest.raises(ArgumentError, match=r"\[max\] expected one axis, got dim=\(0, 1\)"):
         dl.max(x, two_axes)
-    with pytest.raises(ArgumentError, match=r"\[norm\] p must be a number, inf, -inf or 'fro', got 'nuc'"):
+    with pytest.raises(ArgumentError, match=r"\[norm\] p must be a number, inf, -inf or 'fro', got 'max'"):
+        dl.norm(x, wrong_order)
+    wrong_order = "nuc"
+    with pytest.raises(
+        ArgumentError, match=r"\[norm\] the nuclear norm is one of matrices: use dl4all\.linalg"
+    ):
         dl.norm(x, wrong_order)
     with pytest.raises(DTypeError, match=r"\[mean\] expected floats of one dtype, got int64"):
         dl.mean(dl.tensor([1, 2], device=device))
