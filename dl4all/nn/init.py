@@ -454,7 +454,7 @@ def zeros(shape: Shape) -> Tensor:
         >>> dl.nn.init.zeros((2,)).tolist()
         [0.0, 0.0]
     """
-    return filled("init", (shape,), np.zeros((), default.dtype), "cpu")
+    return filled("init", checked_shape("init", (shape,)), np.zeros((), default.dtype), "cpu")
 
 
 def ones(shape: Shape) -> Tensor:
@@ -465,4 +465,4 @@ def ones(shape: Shape) -> Tensor:
         >>> dl.nn.init.ones((2,)).tolist()
         [1.0, 1.0]
     """
-    return filled("init", (shape,), np.ones((), default.dtype), "cpu")
+    return filled("init", checked_shape("init", (shape,)), np.ones((), default.dtype), "cpu")

@@ -26,13 +26,16 @@ NamedDType: TypeAlias = str | np.dtype[Any] | type[Any]
 """A dtype without None, which stands for a default."""
 
 
+_ALL_DTYPES = frozenset(DTYPES)
+
+
 def check_dtype(dtype: np.dtype[Any], name: str = "tensor") -> np.dtype[Any]:
     """The dtype itself.
 
     Raises:
         DTypeError: tensors cannot have it.
     """
-    if dtype not in DTYPES:
+    if dtype not in _ALL_DTYPES:
         raise DTypeError(f"[{name}] dtype {dtype} is not supported; use one of {', '.join(map(str, DTYPES))}")
     return dtype
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,11 @@ from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.promotion import check_elements, check_fits
-from dl4all.ops.core.tensor_base import DTypeLike, Scalar, Shape, from_host
+from dl4all.ops.core.tensor_base import FEW_BYTES, DTypeLike, Scalar, Shape, from_host, host_array
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import fill_with, fresh_copy
 from dl4all.ops.memory.transfer import upload
+from dl4all.scheduler import capture
 from dl4all.scheduler.current import device as open_device
 from dl4all.tensor.arguments import (
     ArrayLike,
@@ -223,7 +224,7 @@ def full(
     value = tensor(fill_value, dtype, "cpu").numpy()
     if value.ndim:
         raise DTypeError(f"[full] expected a number, got {type(fill_value).__name__}")
-    return _with_grad(filled("full", (size,), value, device), requires_grad)
+    return _with_grad(filled("full", checked_shape("full", (size,)), value, device), requires_grad)
 
 
 def zeros(
@@ -241,7 +242,7 @@ def zeros(
         [0, 0]
     """
     wanted = checked_shape("zeros", shape, size)
-    return _with_grad(filled("zeros", (wanted,), np.zeros((), float_dtype(dtype)), device), requires_grad)
+    return _with_grad(filled("zeros", wanted, np.zeros((), float_dtype(dtype)), device), requires_grad)
 
 
 def ones(
@@ -259,19 +260,18 @@ def ones(
         [[1.0, 1.0], [1.0, 1.0]]
     """
     wanted = checked_shape("ones", shape, size)
-    return _with_grad(filled("ones", (wanted,), np.ones((), float_dtype(dtype)), device), requires_grad)
+    return _with_grad(filled("ones", wanted, np.ones((), float_dtype(dtype)), device), requires_grad)
 
 
-def filled(
-    name: str,
-    size: tuple[int | Sequence[int], ...],
-    value: npt.NDArray[np.generic],
-    device: DeviceLike | None,
-) -> Tensor:
+def filled(name: str, shape: Shape, value: npt.NDArray[np.generic], device: DeviceLike | None) -> Tensor:
     """A tensor of one value, given as a 0-d array of the tensor's dtype."""
-    shape, target = checked_shape(name, size), open_device(device or "auto")
+    target = open_device(device or "auto")
     check_dtype(value.dtype)
     if target.is_host:
+        if 0 < math.prod(shape) * value.itemsize <= FEW_BYTES and capture.active is None:
+            small: Tensor = empty_tensor(Tensor, shape, value.dtype, target, name)
+            host_array(small)[...] = value
+            return small
         check_host_memory(name, shape, value.dtype, target.info.memory)
         with host_memory(name):
             array = np.full(shape, value) if value.any() else np.zeros(shape, value.dtype)  # lazy

@@ -58,6 +58,9 @@ DTYPES = tuple(
 )  # fmt: skip
 
 
+FEW_BYTES = 1 << 14
+"""Up to here memory that came back is quicker written than new memory is counted and kept."""
+
 COMPUTED_ELEMENTS = 2**31
 """What cannot fold the repeated elements of a view computes with fewer: kernels count in 32 bits."""
 
@@ -283,6 +286,10 @@ def from_host(
     """A tensor of class `cls` with the array's elements; with ``copy=False`` the CPU uses its memory."""
     shape = array.shape  # np.ascontiguousarray would turn () into (1,)
     if device.is_host:
+        if copy and 0 < array.nbytes <= FEW_BYTES and capture.active is None:
+            result = cls(device.allocate(array.nbytes, tag), shape, array.dtype, device)
+            host_array(result)[...] = array
+            return result
         memory = aligned_copy(array) if copy else np.ascontiguousarray(array)
         return cls(device.adopt(memory, tag), shape, array.dtype, device)
     return cls(device.upload(array), shape, array.dtype, device)

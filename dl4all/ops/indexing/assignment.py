@@ -14,7 +14,7 @@ from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.mixed_devices import mixed_devices
 from dl4all.ops.core.op import KERNEL_REFUSALS, NUMBERS, primitives
-from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, from_host
+from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, from_host, host_array
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.elementwise.logic import where
@@ -25,9 +25,14 @@ from dl4all.ops.indexing.inplace import begin_change, finish_change, finish_hist
 from dl4all.ops.indexing.rows import put_rows, write_rows
 from dl4all.ops.memory.copy import MOVABLE_DTYPES, copy_into, fill_with, fresh_copy
 from dl4all.ops.memory.views import in_shape, permute, reshape
+from dl4all.runtime.profiler import recorder
+from dl4all.scheduler import capture
 from dl4all.scheduler.device import Device
 
 T = TypeVar("T", bound=TensorBase)
+
+FEW_ELEMENTS = 1 << 12
+"""Of a tensor whose parts NumPy writes."""
 
 
 @export("Tensor")
@@ -154,6 +159,9 @@ def setitem(input: TensorBase, key: object, value: Array | NDArray | Scalar | Se
             raise DTypeError(f"[setitem] expected numbers, got elements of dtype {array.dtype}")
         value = from_host(type(input).result_class, array.astype(input.dtype), input.device, copy=True)
     recording = begin_change("setitem", input, value)
+    if not recording and input.device.is_host and is_basic(key) and _write_few(input, key, value):
+        finish_change(input, recording)
+        return
     if not isinstance(value, TensorBase):
         element = np.asarray(value)
         if not recording and is_basic(key):
@@ -181,6 +189,36 @@ def setitem(input: TensorBase, key: object, value: Array | NDArray | Scalar | Se
             single_use=not is_basic(key),
         )
         finish_history(input)
+
+
+def _write_few(input: TensorBase, key: Any, value: Any) -> bool:
+    """Write to a part of a small tensor of the CPU with NumPy, which takes less time than to find a kernel.
+
+    Returns:
+        False, before anything was written, for other tensors and values, and where single steps are followed.
+    """
+    if (
+        math.prod(input.shape) > FEW_ELEMENTS
+        or capture.active is not None
+        or recorder.active is not None
+        or input.device.simulated is not None
+        or isinstance(input, BatchedTensorBase)
+    ):
+        return False
+    if isinstance(value, TensorBase):
+        if isinstance(value, BatchedTensorBase) or value.device is not input.device:
+            return False
+        array = host_array(value)
+    else:
+        array = np.asarray(value)
+    if array.dtype != input.dtype:
+        with np.errstate(all="ignore"):
+            array = array.astype(input.dtype)
+    part = host_array(untracked_view(input, key))
+    shape = _without_leading_ones(array.shape, part.ndim)
+    _check_broadcast("setitem", shape, part.shape)
+    part[...] = array
+    return True
 
 
 def _zeroed(gradient: Any, key: Any) -> Any:

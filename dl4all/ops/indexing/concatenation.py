@@ -152,8 +152,15 @@ def stack(tensors: Sequence[T], dim: int = 0) -> T:
     axis = strides.axis("stack", dim, len(tensors[0].shape) + 1)
     shape, dtypes = tensors[0].shape, [tensor.dtype for tensor in tensors]
     row, whole = (*shape[:axis], 1, *shape[axis:]), (*shape[:axis], len(tensors), *shape[axis:])
-    parts = [t.strided_view(row, (*t.strides[:axis], 0, *t.strides[axis:]), t.offset) for t in tensors]
-    result: T = _joined("stack", parts, whole, [1] * len(parts), axis)
+    result: T
+    if (
+        not axis and shape and not isinstance(tensors[0], BatchedTensorBase)
+    ):  # one after another, without views
+        flat = _joined("stack", tensors, (len(tensors) * shape[0], *shape[1:]), [shape[0]] * len(tensors), 0)
+        result = type(flat).result_class(flat.storage, whole, flat.dtype, flat.device)  # type: ignore[assignment]
+    else:
+        parts = [t.strided_view(row, (*t.strides[:axis], 0, *t.strides[axis:]), t.offset) for t in tensors]
+        result = _joined("stack", parts, whole, [1] * len(parts), axis)
 
     def backward(grads: Any, saved: Any, needs: tuple[bool, ...]) -> list[Any]:
         return [

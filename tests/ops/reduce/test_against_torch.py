@@ -320,9 +320,7 @@ def test_wrong_arguments_are_refused(device: str) -> None:
     with pytest.raises(ArgumentError, match=r"\[norm\] p must be a number, inf, -inf or 'fro', got 'max'"):
         dl.norm(x, wrong_order)
     wrong_order = "nuc"
-    with pytest.raises(
-        ArgumentError, match=r"\[norm\] the nuclear norm is one of matrices: use dl4all"
-    ):
+    with pytest.raises(ArgumentError, match=r"\[norm\] the nuclear norm is one of matrices: use dl4all"):
         dl.norm(x, wrong_order)
     with pytest.raises(DTypeError, match=r"\[mean\] expected floats of one dtype, got int64"):
         dl.mean(dl.tensor([1, 2], device=device))
