@@ -91,7 +91,7 @@ class Allocator:
         self._make, self._record_event = strategy, record_event
         self._stream_pools = {stream: StreamPool(stream, strategy(self.driver))}
         self._main = self._stream_pools[stream]
-        self._lock = fork.rlock()
+        self.lock = fork.rlock()
         self._torn = False  # an exception left it in the middle of something
         self._returned: deque[Loan] = deque()
         self._give_back = self._returned.append
@@ -112,7 +112,7 @@ class Allocator:
         Raises:
             OutOfMemoryError: there is no room, even after everything that is not needed went back.
         """
-        with self._lock:
+        with self.lock:
             try:
                 if self._returned or self._torn:
                     self._sort_in()
@@ -136,7 +136,7 @@ class Allocator:
 
     def adopt(self, span: Span, nbytes: int, tag: str = "") -> Storage:
         """Memory of the host that somebody else allocated, counted until the storage is garbage."""
-        with self._lock:
+        with self.lock:
             try:
                 if self._returned or self._torn:
                     self._sort_in()
@@ -152,7 +152,7 @@ class Allocator:
 
     def reuse(self, nbytes: int, tag: str) -> Storage | None:
         """As :meth:`adopt`, with memory that came back; None where there is none of this size."""
-        with self._lock:
+        with self.lock:
             try:
                 if self._returned or self._torn:
                     self._sort_in()
@@ -307,7 +307,7 @@ class Allocator:
 
     def trim(self) -> int:
         """Give every block that nothing lives in back to the driver; returns how many bytes that were."""
-        with self._lock:
+        with self.lock:
             try:
                 return self._trim()
             except BaseException:
@@ -331,7 +331,7 @@ class Allocator:
     @property
     def stats(self) -> Stats:
         """The numbers of this moment."""
-        with self._lock:
+        with self.lock:
             self._sort_in()
             return Stats(
                 self._allocated, self.driver.reserved, self._peak, self.driver.peak,
@@ -340,20 +340,20 @@ class Allocator:
 
     def reset_peak(self) -> None:
         """Let the peaks begin anew."""
-        with self._lock:
+        with self.lock:
             self._sort_in()
             self._peak_before = max(self._peak_before, self._peak)
             self._peak, self.driver.peak = self._allocated, self.driver.reserved
 
     def live(self) -> list[Allocation]:
         """What is on loan, the largest first."""
-        with self._lock:
+        with self.lock:
             self._sort_in()
             return sorted(self._live.values(), key=lambda allocation: -allocation.nbytes)
 
     def largest(self) -> int:
         """Bytes of the largest free allocation."""
-        with self._lock:
+        with self.lock:
             self._sort_in()
             return max(stream_pool.strategy.largest() for stream_pool in self._stream_pools.values())
 
@@ -368,12 +368,12 @@ class Allocator:
         """Call `watcher` at each allocation, and when a free is noticed; returns what ends that."""
 
         def stop() -> None:
-            with self._lock:
+            with self.lock:
                 self._sort_in()
                 self._watchers.remove(watcher)
                 self._noting = self._tracking or bool(self._watchers)
 
-        with self._lock:
+        with self.lock:
             self._sort_in()
             self._watchers.append(watcher)
             self._noting = True

@@ -16,7 +16,11 @@ import dataclasses
 import functools
 import logging
 import os
-from collections.abc import Callable
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dl4all.config import calibrates_by_itself, device_setting, least_limits, shown
@@ -291,6 +295,18 @@ before_closing: list[Callable[[], None]] = []
 """What :func:`close_all` calls first: threads that give work to devices end here."""
 
 
+def _no_locks(backend: Backend) -> Sequence[threading.RLock]:
+    return ()
+
+
+locks_of: Callable[[Backend], Sequence[threading.RLock]] = _no_locks
+"""The locks under which threads use a backend that is to be closed, in the order in which they ask for them;
+:mod:`dl4all.scheduler.current` puts :func:`dl4all.scheduler.shutdown.locks_of` here."""
+
+CLOSING_SECONDS = 10.0
+"""What :func:`close_all` waits for calls of other threads that are under way in a device."""
+
+
 def open_device(name: str) -> Backend:
     """The backend of device `name`, opened at the first call and closed when the process ends.
 
@@ -312,19 +328,77 @@ def open_device(name: str) -> Backend:
                 opened = source.open(int(digits or 0))
             # After each opening: exit functions run last in, first out, and the Vulkan instance that a device
             # was found with must outlive it.
-            atexit.unregister(close_all)
-            atexit.register(close_all)
+            atexit.unregister(_close_at_exit)
+            atexit.register(_close_at_exit)
             _opened[canonical] = opened
         return _opened[canonical]
 
 
 def close_all() -> None:
-    """Close every device that :func:`open_device` opened; what lives on them is gone. Runs at exit."""
+    """Close every device that :func:`open_device` opened; what lives on them is gone.
+
+    Calls of other threads that are under way end first, and later ones raise DeviceError.
+    """
+    _close(at_exit=False)
+
+
+def _close_at_exit() -> None:
+    _close(at_exit=True)
+
+
+def _close(*, at_exit: bool) -> None:
     for function in before_closing:
         function()
     with _lock:
         while _opened:
-            _opened.popitem()[1].close()
+            backend = _opened.popitem()[1]
+            held = _exclude(backend)
+            if held is None:
+                if at_exit:
+                    continue  # a driver does not survive that its device goes while a thread is in it
+                held = []
+            backend.close()
+            if not at_exit:  # at the end, whoever comes now waits as long as the process lasts
+                for lock in reversed(held):
+                    lock.release()
+
+
+def _exclude(backend: Backend) -> list[threading.RLock] | None:
+    """Wait until no other thread is at work in a backend, and take the locks under which threads work in it.
+
+    Returns:
+        The locks; None if a thread is still in it after :data:`CLOSING_SECONDS`.
+    """
+    until = time.monotonic() + CLOSING_SECONDS
+    held = list[threading.RLock]()
+    for lock in locks_of(backend):
+        if not lock.acquire(timeout=max(0.0, until - time.monotonic())):
+            break
+        held.append(lock)
+    else:
+        while _is_entered(backend):
+            if time.monotonic() > until:
+                break
+            time.sleep(0.001)
+        else:
+            return held
+    for lock in reversed(held):
+        lock.release()
+    return None
+
+
+def _is_entered(backend: Backend) -> bool:
+    """Whether another thread runs code of a backend that has a driver."""
+    if not backend.capabilities.programs:
+        return False
+    package, own = type(backend).__module__.rpartition(".")[0], threading.get_ident()
+    for number, frame in sys._current_frames().items():
+        inner: types.FrameType | None = None if number == own else frame
+        while inner is not None:
+            if inner.f_globals.get("__name__", "").startswith(package):
+                return True
+            inner = inner.f_back
+    return False
 
 
 def _forked() -> None:

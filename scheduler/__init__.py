@@ -1,6 +1,6 @@
 """Who runs what where: devices with their memory, programs and transfers, and which of them is meant.
 
-Placement on several devices at once and splitting of work will live here too.
+Models on several devices are in :mod:`dl4all.multi_device`.
 """
 
 if __name__ != "dl4all.scheduler":

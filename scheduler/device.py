@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -201,6 +202,10 @@ class Device(NamedDevice):
         if recorder.active is not None:
             recorder.active.allocation(self.name, nbytes, "driver")
         return self.pool.adopt(Span(buffer, 0, buffer.nbytes), nbytes, tag)
+
+    def locks_on(self, backend: Backend) -> tuple[threading.RLock, ...]:
+        """The locks under which threads use a backend by this device, in the order they ask for them."""
+        return (self.pool.lock, self._lock, *self._beside.locks()) if self._backend is backend else ()
 
     def record_event(self) -> Event:
         """The point that the device's work has reached: what was asked of it so far."""

@@ -104,6 +104,10 @@ class IndexErrors:
         """A launch that took a number was handed over."""
         self.count = next(self._numbers)
 
+    def has_unseen(self) -> bool:
+        """Whether something was launched that nobody has waited for."""
+        return self._storage is not None and self.count > self._seen
+
     def look(self, count: int, *, idle: bool = False) -> None:
         """Raise what a kernel has found. Never waits; what was waited for has been found.
 

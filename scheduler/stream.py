@@ -6,6 +6,7 @@ import atexit
 import heapq
 import itertools
 import math
+import sys
 import threading
 import time
 import weakref
@@ -348,13 +349,18 @@ JOIN_SECONDS = 5.0  # that streams have to end their tasks when the process ends
 
 
 def close_all() -> None:
-    """Close every stream. Runs at exit, before the devices are closed."""
+    """Close every stream. Runs at exit, before the devices are closed.
+
+    Tasks that run have some seconds to end, unless an interrupt ended the program.
+    """
     closing = list(_serving)
     for queue in closing:
         queue.close()
-    until = time.monotonic() + JOIN_SECONDS
+    interrupted = issubclass(getattr(sys, "last_type", None) or Exception, KeyboardInterrupt)
+    until = time.monotonic() + (0.0 if interrupted else JOIN_SECONDS)
     for queue in closing:
         _join(queue, max(0.0, until - time.monotonic()))
+        _serving.discard(queue)  # whom one wait was not enough for gets no second one
 
 
 def _forked() -> None:

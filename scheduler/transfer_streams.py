@@ -74,6 +74,10 @@ class TransferStreams:
         """What to hold while `stream` is used."""
         return next((side.lock for side in (self._up, self._down) if side.owns(stream)), self._lock)
 
+    def locks(self) -> tuple[threading.RLock, ...]:
+        """The locks under which threads use these streams."""
+        return self._up.lock, self._down.lock
+
     def _record_events(self) -> list[Event]:
         """The points that all streams have reached."""
         with self._lock:

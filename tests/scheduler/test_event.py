@@ -162,3 +162,24 @@ def test_a_virtual_event_comes_when_its_device_is_there() -> None:
     clock.set_to(0.0)
     assert event.query()
     assert clock.now() == 3.0  # it is known to have come, so it is as late as that
+
+
+@pytest.mark.vulkan
+def test_a_timed_event_comes_behind_what_its_device_computes() -> None:
+    """Not when the host has asked for it: slow work lies in front."""
+    need("vulkan:0")
+    x = dl.rand(1500, 1500, device="vulkan:0")
+
+    def products() -> list[dl.Tensor]:
+        return [x @ x]
+
+    stream, begin, end = Stream("vulkan:0"), Event(enable_timing=True), Event(enable_timing=True)
+    stream.submit(products).result()[-1].numpy()
+    begun = time.perf_counter()
+    products()[-1].numpy()
+    alone = (time.perf_counter() - begun) * 1e3
+    begin.record(stream)
+    kept = stream.submit(products)
+    end.record(stream)
+    assert begin.elapsed_time(end) > alone / 4
+    kept.result()[-1].numpy()
