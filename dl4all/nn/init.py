@@ -17,7 +17,7 @@ from dl4all.ops.core.default_dtype import default
 from dl4all.ops.core.limits import integer, real
 from dl4all.ops.core.tensor_base import Shape, from_host
 from dl4all.ops.indexing.inplace import begin_change
-from dl4all.ops.memory.copy import copy_into, fill_with
+from dl4all.ops.memory.copy import fill_with, overwrite
 from dl4all.ops.random.distributions import unit_numbers
 from dl4all.ops.random.generator import Generator, default_generator
 from dl4all.tensor.arguments import checked_shape
@@ -408,8 +408,7 @@ def _check_target(name: str, tensor: Tensor) -> None:
 
 def _assign(tensor: Tensor, values: npt.NDArray[Any]) -> Tensor:
     """Overwrite a tensor with values from the host; returns the tensor."""
-    copy_into(tensor, from_host(Tensor, values.astype(tensor.dtype), tensor.device, copy=False))
-    tensor.storage.version += 1
+    overwrite(tensor, from_host(Tensor, values.astype(tensor.dtype), tensor.device, copy=False))
     return tensor
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.multi_tensor import MultiTensor
 from dl4all.ops.core.tensor_base import TensorBase, from_host
-from dl4all.ops.memory.copy import copy_into, fresh_copy
+from dl4all.ops.memory.copy import fresh_copy, overwrite
 from dl4all.optim.host_step import update_jobs
 from dl4all.optim.kernels import Kernels, no_kernel_of
 from dl4all.scheduler import capture, fallback
@@ -109,8 +109,7 @@ class EMA:
     def copy_to(self, params: Iterable[Tensor] | None = None) -> None:
         """Write the average into the parameters, or into others of the same shapes."""
         for p, mean in zip(self.params if params is None else params, self.shadow, strict=True):
-            copy_into(p, mean)
-            p.storage.version += 1
+            overwrite(p, mean)
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
@@ -121,8 +120,7 @@ class EMA:
             yield
         finally:
             for p, old in zip(self.params, before, strict=True):
-                copy_into(p, old)
-                p.storage.version += 1
+                overwrite(p, old)
 
     def state_dict(self) -> dict[str, Any]:
         """The average, the decay and the number of updates; the tensors share the average's memory."""
@@ -179,8 +177,7 @@ def _move_on_host(mean: Tensor, p: Tensor, weight: float) -> None:
     """Move the average of a parameter of another device in NumPy."""
     average = mean.on_host()
     _move_average(average, p.on_host(), [], weight)
-    copy_into(mean, from_host(Tensor, average, p.device, copy=False))
-    mean.storage.version += 1
+    overwrite(mean, from_host(Tensor, average, p.device, copy=False))
 
 
 def _move_average(average: Any, array: Any, states: list[Any], weight: float) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.bfloat16 import bfloat16_to_float32, float32_to_bfloat16
-from dl4all.ops.memory.copy import copy_into
+from dl4all.ops.memory.copy import overwrite
 from dl4all.torch import memory
 from dl4all.torch.devices import NAME, is_here
 from dl4all.torch.schemas import Plan, plan, tensors_in
@@ -42,7 +42,7 @@ def widened(value: torch.Tensor) -> TensorBase:
 
 def write(target: torch.Tensor, source: TensorBase) -> None:
     """Round float32 into a bfloat16 tensor."""
-    copy_into(memory.carrier(target), float32_to_bfloat16(source))
+    overwrite(memory.carrier(target), float32_to_bfloat16(source))
 
 
 def narrowed(value: torch.Tensor) -> torch.Tensor:

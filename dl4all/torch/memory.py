@@ -24,7 +24,7 @@ from torch._prims_common import suggest_memory_format
 from dl4all.allocator.storage import Storage
 from dl4all.errors import DeviceError
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
-from dl4all.ops.memory.copy import copy_into, fresh_copy
+from dl4all.ops.memory.copy import fresh_copy, overwrite
 from dl4all.scheduler.device import Device
 from dl4all.tensor.tensor import Tensor
 from dl4all.torch.devices import NAME, device_at, index_of_opened
@@ -289,7 +289,7 @@ def deliver(result: TensorBase, out: torch.Tensor) -> torch.Tensor:
     if whole and dtype == out.dtype and result.is_contiguous() and not result.offset:
         storage.memory = result.storage  # type: ignore[attr-defined]
     else:
-        copy_into(tensor(out), result)
+        overwrite(tensor(out), result)
     return out
 
 
@@ -349,7 +349,7 @@ def write(target: torch.Tensor, host: torch.Tensor) -> None:
         host = -host
     if host.dtype != target.dtype:
         host = host.to(target.dtype)
-    copy_into(carrier(target), carrier(upload(host, target.get_device())))
+    overwrite(carrier(target), carrier(upload(host, target.get_device())))
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:

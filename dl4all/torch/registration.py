@@ -18,7 +18,7 @@ import torch
 from dl4all.errors import ArgumentError, DTypeError, FallbackError, ShapeError
 from dl4all.ops.core.op import Op, primitives
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.memory.copy import copy_into, fresh_copy
+from dl4all.ops.memory.copy import fresh_copy, overwrite
 from dl4all.torch import bfloat16, fallback, memory
 from dl4all.torch.launch_plans import planned
 from dl4all.torch.layout import computed_layout
@@ -280,8 +280,7 @@ def _rewrite(function: Callable[..., Any], target: TensorBase, *args: Any, **kwa
         raise ShapeError(f"[in place] a result of shape {result.shape} does not fit {target.shape}")
     if not torch.can_cast(memory.TORCH_DTYPES[result.dtype], memory.TORCH_DTYPES[target.dtype]):
         raise DTypeError(f"[in place] a result of {result.dtype} does not fit a tensor of {target.dtype}")
-    copy_into(target, result)
-    target.storage.version += 1
+    overwrite(target, result)
 
 
 def _out_form(

@@ -115,3 +115,45 @@ def test_made_of_numbers(case: str, place: str, natively: None) -> None:
     got, expected = MADE[case](place), MADE[case]("cpu")
     assert got.device == torch.device(place)
     torch.testing.assert_close(got.cpu(), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_set_keeps_the_offset_of_its_source(place: str) -> None:
+    host, y = torch.arange(6.0), torch.arange(6.0).to(place)
+    x = torch.empty(0, device=place)
+    x.set_(y[2:])
+    assert (x.storage_offset(), x.tolist()) == (2, host[2:].tolist())
+    y[3] = 9.0
+    assert x.tolist() == [2.0, 9.0, 4.0, 5.0]
+
+
+def test_tensors_of_dl4all_keep_their_offset(place: str) -> None:
+    import dl4all as dl
+    from dl4all.torch import from_dl4all
+
+    own = dl.arange(6.0, device=str(dl.tensor([]).device))
+    seen = from_dl4all(own[2:])
+    assert (seen.storage_offset(), seen.tolist()) == (2, [2.0, 3.0, 4.0, 5.0])
+    own[3] = 9.0
+    assert seen.tolist() == [2.0, 9.0, 4.0, 5.0]
+
+
+def test_each_write_counts_a_change(place: str) -> None:
+    """Whoever keeps something made of a tensor asks for that, in the first calls and in those with a plan."""
+    from dl4all.torch.memory import tensor
+
+    x, y, index = (torch.ones(6, device=place), torch.rand(6, device=place), torch.tensor([1]).to(place))
+    host = torch.rand(6)
+    writes: dict[str, Callable[[], Any]] = {
+        "copy_": lambda: x.copy_(y), "copy_ from the host": lambda: x.copy_(host),
+        "fill_": lambda: x.fill_(2), "zero_": x.zero_,
+        "a slice": lambda: x.__setitem__(slice(1, 3), 5.0), "mul_": lambda: x.mul_(2),
+        "add_": lambda: x.add_(y), "clamp_": lambda: x.clamp_(0, 1), "uniform_": x.uniform_,
+        "masked_fill_": lambda: x.masked_fill_(y > 0, 3.0),
+        "index_fill_": lambda: x.index_fill_(0, index, 3.0),
+        "index_put_": lambda: x.index_put_((index,), y[:1]), "scatter_": lambda: x.scatter_(0, index, y[:1]),
+    }  # fmt: skip
+    for name, write in writes.items():
+        for _ in range(5):
+            before = tensor(x).storage.version
+            write()
+            assert tensor(x).storage.version == before + 1, name

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from dl4all.runtime.spirv import Shader
 from dl4all.scheduler import fallback
 from dl4all.scheduler.programs import Launch
 
+T = TypeVar("T", bound=TensorBase)
 WORKGROUP_SIZE = 128
 WORD_TYPES = {4: "uint", 8: "uvec2"}
 """GLSL types by an element's size in bytes, for kernels that move elements and do not compute with them."""
@@ -98,6 +99,12 @@ def copy_into(target: TensorBase, source: TensorBase) -> None:
             _copy_through_host(target, source)
 
 
+def overwrite(target: TensorBase, source: TensorBase) -> None:
+    """:func:`copy_into` a tensor that others know, who ask its storage's version whether it has changed."""
+    copy_into(target, source)
+    target.storage.version += 1
+
+
 def _copy_on_device(target: TensorBase, source: TensorBase) -> fallback.Cause | None:
     """Copy by a kernel; the result says why none can, or is None."""
     device, dtype = target.device, target.dtype.name
@@ -118,6 +125,13 @@ def fresh_copy(source: TensorBase, dtype: np.dtype[Any] | None = None) -> Tensor
     copy: TensorBase = new_like(source, source.shape, dtype)
     copy_into(copy, source)
     return copy
+
+
+def unshared(result: T, *inputs: TensorBase) -> T:
+    """The result of a function that makes new memory: a copy where it shows that of an input."""
+    shows_input = any(result.storage is tensor.storage for tensor in inputs)
+    copied: T = primitives.clone(result) if shows_input else result
+    return copied
 
 
 def as_words(launch: Callable[..., None], out: TensorBase, arrays: Sequence[TensorBase], *args: Any) -> None:

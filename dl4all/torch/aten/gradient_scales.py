@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dl4all import ops
-from dl4all.ops.memory.copy import copy_into
+from dl4all.ops.memory.copy import overwrite
 from dl4all.optim.gradient_scale import unscale
 from dl4all.torch.aten.foreach import flat, lies_densely
 from dl4all.torch.memory import NotNative, tensor
@@ -48,6 +48,6 @@ def update_scale(
     grows = ops.eq(count, growth_interval)
     larger = ops.mul(scale, scale_growth_factor)
     grown = ops.where(ops.logical_and(grows, ops.isfinite(larger)), larger, scale)
-    copy_into(scale, ops.where(found, ops.mul(scale, scale_backoff_factor), grown))
-    copy_into(tracker, ops.where(ops.logical_or(found, grows), 0, count))
+    overwrite(scale, ops.where(found, ops.mul(scale, scale_backoff_factor), grown))
+    overwrite(tracker, ops.where(ops.logical_or(found, grows), 0, count))
     return self

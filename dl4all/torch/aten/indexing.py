@@ -14,7 +14,7 @@ from dl4all.ops.core.promotion import check_fits
 from dl4all.ops.indexing.gather_scatter import expanded_number
 from dl4all.ops.indexing.indices import Indices, untracked_view
 from dl4all.ops.indexing.rows import take_rows_backward
-from dl4all.ops.memory.copy import copy_into, fill_with, new_like
+from dl4all.ops.memory.copy import copy_into, fill_with, new_like, overwrite
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 from dl4all.torch.memory import TORCH_DTYPES, NotNative, tensor
@@ -50,7 +50,7 @@ def index_put_in_place(
     if accumulate:
         if not isinstance(value, Tensor):
             value = expanded_number(own, value, ())
-        copy_into(own, ops.index_put(own, key, value, accumulate=True))
+        overwrite(own, ops.index_put(own, key, value, accumulate=True))
     else:
         ops.setitem(own, key, value)
     return target

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from dl4all import ops
-from dl4all.ops.core.tensor_base import Shape, contiguous_strides
-from dl4all.ops.memory.copy import copy_into, fill_with
+from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides
+from dl4all.ops.memory.copy import fill_with, overwrite
 from dl4all.tensor.creation import from_numpy
 from dl4all.torch import bfloat16, memory
 from dl4all.torch.devices import index_of
@@ -69,13 +69,13 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
     elif source.dtype == target.dtype:
         _copy_elements(target, source)
     elif {source.dtype, target.dtype} <= memory.NUMPY_DTYPES.keys() and source.is_neg() == target.is_neg():
-        copy_into(carrier(target), carrier(source))
+        overwrite(carrier(target), carrier(source))
     elif (
         source.dtype == torch.bfloat16
         and target.dtype in memory.NUMPY_DTYPES
         and not _negative(source, target)
     ):
-        copy_into(tensor(target), bfloat16.widened(source))
+        overwrite(tensor(target), bfloat16.widened(source))
     elif (
         target.dtype == torch.bfloat16
         and source.dtype in memory.NUMPY_DTYPES
@@ -96,7 +96,7 @@ def _copy_elements(target: torch.Tensor, source: torch.Tensor) -> None:
     """Copy between tensors of one dtype, of which one may be a view of conjugates or with another sign."""
     conjugated, negated = source.is_conj() != target.is_conj(), source.is_neg() != target.is_neg()
     if not conjugated and not negated:
-        copy_into(carrier(target), carrier(source))
+        overwrite(carrier(target), carrier(source))
         return
     if source.dtype.is_complex:
         real = memory.NUMPY_DTYPES[source.dtype.to_real()]
@@ -106,7 +106,7 @@ def _copy_elements(target: torch.Tensor, source: torch.Tensor) -> None:
     else:
         to, numbers = carrier(target), carrier(source)
         changed = ops.neg(numbers)
-    copy_into(to, changed)
+    overwrite(to, changed)
 
 
 # copy_ runs below these keys with their bits still set; without the two lines resolving a conjugate view
@@ -139,7 +139,7 @@ def local_scalar_dense(value: torch.Tensor) -> Any:
 @native("fill_.Scalar")
 def fill(target: torch.Tensor, value: Any) -> torch.Tensor:
     if target.dtype in memory.NUMPY_DTYPES and not target.is_neg():
-        fill_with(tensor(target), value)
+        _fill(tensor(target), value)
     else:
         memory.write(target, torch.tensor(value, dtype=target.dtype))
     return target
@@ -155,8 +155,13 @@ def fill_tensor(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 @native("zero_")
 def zero(target: torch.Tensor) -> torch.Tensor:
-    fill_with(carrier(target), 0)
+    _fill(carrier(target), 0)
     return target
+
+
+def _fill(target: TensorBase, value: Any) -> None:
+    fill_with(target, value)
+    target.storage.version += 1
 
 
 @native("complex.out")
@@ -168,7 +173,7 @@ def complex_from_parts(real: torch.Tensor, imag: torch.Tensor, *, out: torch.Ten
         out.resize_(shape)
     both = memory.parts(out, memory.NUMPY_DTYPES[real.dtype])
     for place, part in enumerate((real, imag)):
-        copy_into(both.strided_view(shape, both.strides[:-1], both.offset + place), tensor(part))
+        overwrite(both.strided_view(shape, both.strides[:-1], both.offset + place), tensor(part))
     return out
 
 
@@ -209,6 +214,6 @@ def resize(
         kept = old.nbytes() // itemsize
         if kept:
             source, copy = (memory.over(one, index, target.dtype, (kept,), (1,)) for one in (old, storage))
-            copy_into(carrier(copy), carrier(source))
+            overwrite(carrier(copy), carrier(source))
     result: torch.Tensor = _set_storage(CPU_KEYS, target, storage, offset, shape, strides)
     return result

@@ -14,7 +14,7 @@ import numpy as np
 
 from dl4all import ops
 from dl4all.ops.core.tensor_base import Shape
-from dl4all.ops.memory.copy import copy_into, new_like
+from dl4all.ops.memory.copy import new_like, overwrite
 from dl4all.tensor.tensor import Tensor
 from dl4all.torch.memory import NotNative
 from dl4all.torch.registration import declare
@@ -197,7 +197,7 @@ def batch_norm(
 
 def _move(target: Any, running: Any, value: Any, momentum: float) -> None:
     """Move running statistics towards those of a batch, in place."""
-    copy_into(target, ops.lerp(running, value, momentum))
+    overwrite(target, ops.lerp(running, value, momentum))
 
 
 def batch_norm_in_training(

@@ -11,7 +11,7 @@ import torch
 from dl4all import ops
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.memory.copy import copy_into, fill_with, new_like
+from dl4all.ops.memory.copy import fill_with, new_like, overwrite
 from dl4all.ops.random.generator import Generator
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.host_random import permutation
@@ -42,7 +42,7 @@ def fill(
     source = generators.chosen(generator, target.get_device())
     getattr(numbers, method)(*args, generator=source, **kwargs)
     if numbers is not own:
-        copy_into(own, numbers)
+        overwrite(own, numbers)
     return target
 
 
@@ -189,7 +189,7 @@ def rrelu_with_noise(
         return wrap(ops.leaky_relu(own, (lower + upper) / 2))
     slopes = new_like(own, own.shape).uniform_(lower, upper, generator=_generator(own, generator))
     factors = ops.where(ops.le(own, 0.0), slopes, 1.0)
-    copy_into(tensor(noise), factors)
+    overwrite(tensor(noise), factors)
     return wrap(ops.mul(own, factors))
 
 
