@@ -9,7 +9,7 @@ from typing import Any
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.core.vmap_hook import Level
+from dl4all.ops.core.vmap_hook import Batching, Level
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.indexing.concatenation import stack
 from dl4all.ops.memory.parts import select
@@ -116,12 +116,14 @@ def _call_once(
         used_storages.add(batched_tensor.storage_of(samples))
         return samples
 
-    try:
-        tape.state.in_vmap = True
-        result = function(*_map_tensors("in_dims", operands, dims, enter))
-        return _map_tensors("out_dims", result, out_dims, leave)
-    finally:
-        level.open, tape.state.in_vmap = False, previous
+    with Batching() as batching:
+        try:
+            batching.begin()
+            tape.state.in_vmap = True
+            result = function(*_map_tensors("in_dims", operands, dims, enter))
+            return _map_tensors("out_dims", result, out_dims, leave)
+        finally:
+            level.open, tape.state.in_vmap = False, previous
 
 
 def _call_per_sample(function: Function, operands: Any, dims: Any, out_dims: Any, count: int) -> Any:

@@ -23,7 +23,7 @@ from dl4all.graph.structure import flatten
 from dl4all.graph.trace import Tracer, run
 from dl4all.ops.conv.algorithms import preferring_one_kernel
 from dl4all.ops.core import autotune, tape
-from dl4all.ops.core.vmap_hook import active_levels
+from dl4all.ops.core.vmap_hook import is_batching
 from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision
 from dl4all.runtime import fork
 from dl4all.scheduler import capture
@@ -236,7 +236,7 @@ def _can_compile_now() -> bool:
     state = tape.state
     return (
         capture.active is None
-        and not active_levels
+        and not is_batching()
         and not state.detect_anomaly
         and state.recompute_hook is None
         and state.observer is None

@@ -15,7 +15,7 @@ import torch
 
 from dl4all.allocator.storage import Storage
 from dl4all.ops.core.launch_plan import REFUSED, Launches, frozen, launches_of, logged, sharing
-from dl4all.ops.core.vmap_hook import active_levels
+from dl4all.ops.core.vmap_hook import is_batching
 from dl4all.runtime import op_regions
 from dl4all.runtime.profiler import recorder
 from dl4all.scheduler import capture, launch_log
@@ -66,7 +66,7 @@ def planned(name: str, kernel: Kernel) -> Kernel:
             capture.active is not None
             or recorder.active is not None
             or launch_log.active is not None
-            or active_levels
+            or is_batching()
             or op_regions.watched
             or torch.get_default_dtype() is not torch.float32  # results may be of it
         ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import dl4all as dl
 from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError, GradientError, ShapeError
 from dl4all.nn import functional as F
-from dl4all.ops.core.vmap_hook import active_levels
+from dl4all.ops.core.vmap_hook import is_batching
 from dl4all.ops.vmap.batched_tensor import PerSampleFallback
 from tests.support.vmap_cases import (
     N,
@@ -224,13 +225,25 @@ def test_custom_function_and_checkpoint() -> None:
     same(*outcomes)
 
 
-def test_no_level_is_active_afterwards() -> None:
-    x, before = dl.tensor(X, device="cpu").requires_grad_(), set(active_levels)
-    y = dl.vmap(lambda a: (a * a).sum())(x)
-    assert active_levels > before
+def test_only_its_function_and_backward_passes_through_it_look_for_samples() -> None:
+    """A result that is kept does not take the launch plans from the calls of the process."""
+    seen = []
+
+    def function(a: Any) -> Any:
+        seen.append(is_batching())
+        with ThreadPoolExecutor(1) as pool:
+            seen.append(pool.submit(is_batching).result())
+        return (a * a).sum()
+
+    x = dl.tensor(X, device="cpu").requires_grad_()
+    y = dl.vmap(function)(x)
+    assert (seen, is_batching()) == ([True, False], False)
+    x.register_hook(lambda gradient: seen.append(is_batching()))
     y.sum().backward()
-    del y
-    assert active_levels == before
+    assert (seen[2:], is_batching()) == ([True], False)
+    with pytest.raises(ZeroDivisionError):
+        dl.vmap(lambda a: a / (1 // 0))(x)
+    assert not is_batching()
 
 
 def test_the_storage_of_a_batched_tensor_refuses_access() -> None:

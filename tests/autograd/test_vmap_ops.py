@@ -71,6 +71,7 @@ CHANGES = {"copy_", "setitem"}
 """Functions that change their first operand, which must not be shared by all samples."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "given"), COMPOSITES)
 def test_functions_made_of_ops(name: str, given: Call) -> None:
     """Results and gradients, within and through, where all operands differ and where each alone does."""

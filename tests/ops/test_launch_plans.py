@@ -213,3 +213,11 @@ def test_threads_make_and_follow_plans_at_once() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_followed_plans_count_changes(device: str) -> None:
+    x = dl.rand(7, device=device)
+    for _ in range(5):
+        before = x.storage.version
+        x.mul_(0.5)
+        assert x.storage.version == before + 1

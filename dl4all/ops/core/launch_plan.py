@@ -21,7 +21,7 @@ import numpy as np
 
 from dl4all.allocator.storage import Storage
 from dl4all.ops.core.tensor_base import Shape, Size, TensorBase
-from dl4all.ops.core.vmap_hook import active_levels
+from dl4all.ops.core.vmap_hook import is_batching
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.protocols import Dispatch, Grid
 from dl4all.scheduler import capture, launch_log
@@ -48,7 +48,7 @@ def call_of(op: Any, operands: Sequence[Any]) -> Call | None:
     if (
         capture.active is not None
         or recorder.active is not None
-        or active_levels
+        or is_batching()
         or launch_log.active is not None  # all that an op within another one launches is noted
     ):
         return None

@@ -35,7 +35,7 @@ from dl4all.ops.core.parameters import INPLACE, Parameters
 from dl4all.ops.core.primitives import primitives as primitives
 from dl4all.ops.core.tensor_base import COMPUTED_ELEMENTS, Shape, TensorBase, check_repeated
 from dl4all.ops.core.tensor_like import TensorLike, TensorLikeFound
-from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
+from dl4all.ops.core.vmap_hook import BatchedTensorBase, batching
 from dl4all.runtime import op_regions
 from dl4all.runtime.kompute import copies
 from dl4all.runtime.profiler import recorder
@@ -174,7 +174,7 @@ class Op(HostRun, Generic[P]):
             batch = primitives.reshape(operands[0], (1, *operands[0].shape))
             result = self(batch, *operands[1:], **arguments)
             return primitives.reshape(result, result.shape[1:])
-        if active_levels:
+        if batching:
             for operand in operands:
                 if isinstance(operand, BatchedTensorBase):
                     return operand.call_op(self, operands, arguments)
@@ -369,7 +369,7 @@ class Op(HostRun, Generic[P]):
                 kept.append(tuple(o.shape if isinstance(o, TensorBase) else None for o in operands))
             else:
                 kept.append(plan.needs)
-        if active_levels:
+        if batching:
             edges = tape.matched_edges(operands, result, edges)
         node = OpNode(self.name, edges, 1, plan, kept)
         result.grad_meta = tape.GradMeta(node)

@@ -20,7 +20,7 @@ import numpy as np
 
 from dl4all.errors import GradientError
 from dl4all.ops.core.tensor_base import Shape, TensorBase
-from dl4all.ops.core.vmap_hook import BatchedTensorBase, active_levels
+from dl4all.ops.core.vmap_hook import BatchedTensorBase, batching
 from dl4all.runtime.scopes import Scope
 
 Gradient = TensorBase | None
@@ -342,7 +342,7 @@ def add_node(
     edges = edges_of(inputs)
     if edges is None:
         return
-    if active_levels and match_levels and outputs:
+    if batching and match_levels and outputs:
         edges = matched_edges(inputs, outputs[0], edges)
     kept: list[Saved | None] = []
     if saved:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-import weakref
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
@@ -24,20 +24,48 @@ R = TypeVar("R")
 
 _level_numbers = itertools.count()
 
-active_levels: set[weakref.ref[Level]] = set()
-"""The levels that are alive, be it in a graph. Without one there are no batched tensors."""
+NODE = "vmap"
+"""The name of the nodes by which gradients come into a level and out of it."""
+
+batching: dict[int, int] = {}
+"""By thread, how many functions of ``vmap`` and backward passes through such are under way. Where there are
+none, no operand is batched: tensors of a level do not leave its function, but for its graph."""
+
+
+class Batching:
+    """A ``with`` block in which this thread meets batched tensors, from :meth:`begin` on."""
+
+    __slots__ = ("_before", "_thread")
+
+    def __enter__(self) -> Batching:
+        self._thread = threading.get_ident()
+        self._before = batching.get(self._thread, 0)
+        return self
+
+    def begin(self) -> None:
+        batching[self._thread] = self._before + 1
+
+    def __exit__(self, *_: object) -> None:
+        if self._before:
+            batching[self._thread] = self._before
+        else:
+            batching.pop(self._thread, None)
+
+
+def is_batching() -> bool:
+    """Whether this thread may meet batched tensors."""
+    return threading.get_ident() in batching if batching else False
 
 
 class Level:
     """One call of a function that ``vmap`` made."""
 
-    __slots__ = ("__weakref__", "count", "number", "open")
+    __slots__ = ("count", "number", "open")
 
     def __init__(self, count: int) -> None:
         self.count = count  # of samples
         self.number = next(_level_numbers)  # inner levels have higher numbers
         self.open = True  # its function has not returned
-        active_levels.add(weakref.ref(self, active_levels.discard))  # without Python when it goes
 
 
 class BatchedTensorBase(TensorBase):
@@ -113,7 +141,7 @@ def reads(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-            if active_levels:
+            if batching:
                 for position, name in positions:
                     operand = args[position] if position < len(args) else kwargs.get(name)
                     tensor = _find_batched(operand)

@@ -18,7 +18,7 @@ from dl4all.ops.core.host_kernel import REFUSED, HostLaunch, Layout, layout_of, 
 from dl4all.ops.core.limits import LARGE_ELEMENTS
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape, Size, TensorBase, contiguous_strides, host_array
-from dl4all.ops.core.vmap_hook import active_levels
+from dl4all.ops.core.vmap_hook import is_batching
 from dl4all.ops.indexing import host_indices
 from dl4all.ops.indexing.device_indices import INDEX_DTYPES, MOST
 from dl4all.ops.indexing.indices import Indices
@@ -144,7 +144,7 @@ def _is_followed(index: TensorBase, like: TensorBase) -> bool:
         capture.active is not None
         or recorder.active is not None
         or launch_log.active is not None
-        or bool(active_levels)
+        or is_batching()
         or op_regions.watched
         or index.device is not like.device
         or not like.device.keeps_plans

@@ -23,7 +23,8 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.mixed_dtypes import MixedScalars, scalars_cast
 from dl4all.ops.core.op import empty, fit_gradients, primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
-from dl4all.ops.core.vmap_hook import BatchedTensorBase, Level
+from dl4all.ops.core.tensor_like import TensorLikeFound
+from dl4all.ops.core.vmap_hook import NODE, BatchedTensorBase, Level
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.concatenation import stack
 from dl4all.ops.memory.copy import fill_with, new_like
@@ -131,6 +132,8 @@ class BatchedTensor(BatchedTensorBase):
             shape, dtype = op.infer(*operands, **arguments)
         except MixedScalars:
             return op(*scalars_cast(operands), **arguments)
+        except TensorLikeFound as found:
+            return found.operand.call_op(op, operands, arguments)
         with tape.gradients(False):
             result = rule(op, operands, arguments, levels)
             if not isinstance(result, BatchedTensor):
@@ -271,7 +274,7 @@ def enter_level(tensor: TensorBase, level: Level, dim: int, *, owned: bool = Fal
         own_slice = enter_level(from_host(cls, eye, grads[0].device, copy=False), level, 0)
         return [where(own_slice, unsqueeze(grads[0], axis), 0.0)]
 
-    tape.add_node("vmap", [tensor], [result], backward, match_levels=False)
+    tape.add_node(NODE, [tensor], [result], backward, match_levels=False)
     return result
 
 
@@ -287,7 +290,7 @@ def leave_level(tensor: TensorBase, level: Level, dim: int) -> Any:
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
         return [enter_level(grads[0], level, axis, owned=True)]
 
-    tape.add_node("vmap", [tensor], [result], backward, match_levels=False)
+    tape.add_node(NODE, [tensor], [result], backward, match_levels=False)
     return result
 
 
@@ -302,7 +305,7 @@ def share(tensor: TensorBase, levels: Levels) -> Any:
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
         return [sum_over_levels(grads[0], missing)]
 
-    tape.add_node("vmap", [tensor], [result], backward, match_levels=False)
+    tape.add_node(NODE, [tensor], [result], backward, match_levels=False)
     return result
 
 
