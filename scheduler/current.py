@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dl4all.runtime import fork, registry
-from dl4all.scheduler import host_kernels
+from dl4all.scheduler import host_kernels, shutdown
 from dl4all.scheduler.counters import devices, groups, streams
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.device_name import entered
@@ -49,14 +49,19 @@ def get_default_device() -> Device:
     return device("auto")
 
 
+def chosen() -> Device | None:
+    """The device that this thread or all threads have chosen for ``"auto"``; None where the best is taken."""
+    return entered.stack[-1] if entered.stack else _default
+
+
 def device(name: str | Device = "auto") -> Device:
     """The device of that name, opened at the first call, as :class:`Device` says."""
     if isinstance(name, Device):
         return name
     if name == "auto":
-        chosen = entered.stack[-1] if entered.stack else _default
-        if chosen is not None:
-            return chosen
+        preferred = chosen()
+        if preferred is not None:
+            return preferred
     found = _devices.get(name)
     if found is not None and found.is_host:  # which no process loses when it forks
         return found
@@ -98,5 +103,6 @@ def _forked() -> None:
     groups.clear()  # they work with threads
 
 
+registry.locks_of = shutdown.locks_of
 fork.around(host_kernels.hold, host_kernels.release)
 fork.in_child(_forked)

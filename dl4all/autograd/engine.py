@@ -18,7 +18,7 @@ from dl4all.ops.core.host_work import host_work
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tape import Edge, Gradient, Hook, Node
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.core.vmap_hook import BatchedTensorBase, all_samples
+from dl4all.ops.core.vmap_hook import NODE, BatchedTensorBase, Batching, all_samples
 from dl4all.ops.elementwise.arithmetic import add, clone
 from dl4all.runtime import fork
 from dl4all.scheduler import capture
@@ -148,7 +148,7 @@ def backpropagate(
     needed_nodes = None if targets is None else _nodes_before(results.keys(), roots)
     pending = _PendingGradients()
     uses = None if leaf_ready is None else _uses_of_leaves(roots)
-    with tape.gradients(create_graph):
+    with tape.gradients(create_graph), Batching() as batching:
         for root, seed in zip(roots, seeds, strict=True):
             pending.add(tape.edge_of(root), seed)
         while (step := pending.pop()) is not None:
@@ -158,6 +158,8 @@ def backpropagate(
                     if (node, output) in results:
                         results[node, output] = gradient
                 continue
+            if node.name is NODE:
+                batching.begin()
             if tape.state.observer is not None:
                 tape.state.observer.entered(node)
             if node.hooks or node.retained or results:
@@ -286,6 +288,8 @@ def _retain(node: Node, output: int, gradient: TensorBase) -> None:
 def _accumulate(leaf: TensorBase, gradient: TensorBase, used_storages: set[int]) -> None:
     """Add to a leaf's ``grad``, which shares memory with nothing else: the user may change it in place."""
     meta = leaf.grad_meta
+    if not meta.requires_grad:  # since the forward pass
+        return
     if capture.active is not None:
         capture.active.leaf_gradient(leaf)
     if isinstance(gradient, BatchedTensorBase) and not isinstance(leaf, BatchedTensorBase):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import types
 import warnings
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
@@ -16,18 +17,20 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar
 from dl4all.errors import ArgumentError, DeviceLostError, Dl4allError, GradientError
 from dl4all.graph.differentiation import Backward, capture_backward, is_differentiable
 from dl4all.graph.gradient_state import GradientState, HistoryWatch, gradient
-from dl4all.graph.guards import Guards, Wrapper
+from dl4all.graph.guards import Guards, Memory, Wrapper
 from dl4all.graph.progress import shown_when_long
 from dl4all.graph.specialization import Identity, Optimize, Specialization, Traced, Untraceable, optimized
 from dl4all.graph.structure import flatten
 from dl4all.graph.trace import Tracer, run
 from dl4all.ops.conv.algorithms import preferring_one_kernel
 from dl4all.ops.core import autotune, tape
+from dl4all.ops.core.default_dtype import default
 from dl4all.ops.core.vmap_hook import is_batching
 from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision
 from dl4all.runtime import fork
 from dl4all.scheduler import capture
 from dl4all.scheduler.check_mode import checks_at_once
+from dl4all.scheduler.current import chosen
 from dl4all.scheduler.device import Device
 
 P = ParamSpec("P")
@@ -52,6 +55,17 @@ class CompileWarning(UserWarning):
     """A function, or some of its calls, run uncompiled."""
 
 
+METHODS = "_compiled_methods"
+"""The attribute in which an object keeps what is compiled of its methods."""
+
+
+class CompiledMethods(capture.Untracked, dict[Any, Any]):
+    """The compiled methods of one object, by those of its class. Copies and pickles start empty."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CompiledMethods, ()
+
+
 class Compiled(Wrapper, Generic[P, T]):
     """A compiled function or module; made by :func:`compile`.
 
@@ -73,6 +87,18 @@ class Compiled(Wrapper, Generic[P, T]):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(object.__getattribute__(self, "_function"), name)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A method, in a class body; each instance keeps what is compiled for it."""
+        if instance is None or not hasattr(type(self._function), "__get__"):
+            return self
+        if not hasattr(instance, "__dict__"):  # of a class with slots: instances are arguments like others
+            return types.MethodType(self, instance)
+        methods = vars(instance).setdefault(METHODS, CompiledMethods())
+        if self not in methods:
+            bound = self._function.__get__(instance, owner)
+            methods[self] = Compiled(bound, self.mode, self._optimize)
+        return methods[self]
 
     def __repr__(self) -> str:
         return f"compiled({self._function!r})"
@@ -152,6 +178,7 @@ class Compiled(Wrapper, Generic[P, T]):
         visible = list({id(t): t for t in (*tensors, *guards.tensors)}.values())
         wanted = [t for t in visible if t.requires_grad and t.device is device]
         state, watch = GradientState(visible), HistoryWatch(tracer)
+        arguments = [Memory.of("an argument", tensor) for tensor in tensors]
 
         def call() -> tuple[Any, Backward | None]:
             tape.state.observer = watch
@@ -166,7 +193,7 @@ class Compiled(Wrapper, Generic[P, T]):
 
         result, backward = run(tracer, call)
         try:
-            found = Traced(tracer, guards, tensors, result, state, backward)
+            found = Traced(tracer, guards, arguments, result, state, backward)
         except Untraceable as problem:
             self._give_up(key, str(problem))
             return result
@@ -245,7 +272,8 @@ def _can_compile_now() -> bool:
 
 
 def _settings() -> Hashable:
-    return tape.state.enabled, get_float32_matmul_precision()
+    """What ops and new tensors depend on besides their arguments."""
+    return tape.state.enabled, get_float32_matmul_precision(), default.dtype, chosen()
 
 
 def _kinds(tensors: list[Any]) -> Hashable:

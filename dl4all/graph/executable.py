@@ -99,8 +99,6 @@ class Executable:
         for number, buffer in graph.buffers.items():
             if buffer.kind == "derived":
                 self._memory[number] = device.allocate(buffer.nbytes, "compiled")
-        for number, content in graph.contents.items():
-            self._memory[number] = device.upload(np.frombuffer(content, np.uint8))
         spirv.load_all(shaders_of(graph))
         self.arena = self._plan(graph.nodes)
         self._derived_from = tuple(

@@ -13,6 +13,7 @@ import functools
 import io
 import itertools
 import operator
+import os
 import random
 import sys
 import types
@@ -26,6 +27,7 @@ from dl4all.ops.core.op import Op
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.random.generator import Generator
 from dl4all.optim.optimizer import Optimizer
+from dl4all.optim.param_group import ParamGroup
 from dl4all.scheduler.capture import Untracked
 from dl4all.scheduler.device import Device
 
@@ -139,7 +141,7 @@ class Memory(NamedTuple):
     @classmethod
     def of(cls, where: str, tensor: Any) -> Memory:
         """What holds now."""
-        return cls(where, tensor, tensor.storage, _LAYOUT(tensor), _flags(tensor.grad_meta))
+        return cls(where, tensor, tensor.storage, layout_of(tensor), _flags(tensor.grad_meta))
 
     def holds(self) -> bool:
         return self.stays() and _flags(self.tensor.grad_meta) == self.flags
@@ -149,7 +151,7 @@ class Memory(NamedTuple):
         tensor = self.tensor
         return (
             tensor.storage is self.storage
-            and _LAYOUT(tensor) == self.layout
+            and layout_of(tensor) == self.layout
             and tensor.requires_grad is self.flags[0]
         )
 
@@ -170,6 +172,7 @@ class Options:
         self.where = where
         self.optimizer = optimizer
         self._groups = _groups(optimizer)
+        self._writes = _option_writes(optimizer)
         params = [p for group in optimizer.param_groups for p in group["params"]]
         self._params, self._states = params, [optimizer.state.get(p) for p in params]
         held = [
@@ -181,6 +184,10 @@ class Options:
         self._held, self._names, self._values = (
             [list(column) for column in zip(*held, strict=True)] if held else ([], [], [])
         )
+
+    def stays(self) -> bool:
+        """Whether it is as it was, and nobody has set an option since: a replay would not."""
+        return self.holds() and _option_writes(self.optimizer) == self._writes
 
     def holds(self) -> bool:
         params = [p for group in self.optimizer.param_groups for p in group["params"]]
@@ -196,8 +203,8 @@ Check = Attributes | Names | Items | Slots | Code | Cell | Elements | Memory | O
 
 
 def stays(check: Check) -> bool:
-    """Whether a check holds after a call; calls may give tensors gradients."""
-    return check.stays() if isinstance(check, Memory) else check.holds()
+    """Whether a check holds after a call; calls may give tensors gradients, and may not set options."""
+    return check.stays() if isinstance(check, (Memory, Options)) else check.holds()
 
 
 def same(one: Any, other: Any) -> bool:
@@ -249,14 +256,15 @@ class _Quick:
             return False
         if not all(map(operator.is_, map(_STORAGE, self._tensors), self._storages)):
             return False
-        if list(map(_LAYOUT, self._tensors)) != self._layouts:
+        if list(map(layout_of, self._tensors)) != self._layouts:
             return False
         flags = list(map(_flags, map(_META, self._tensors)))
         return flags == self._flags and all(check.holds() for check in self._rest)
 
 
 _STORAGE, _META = operator.attrgetter("storage"), operator.attrgetter("grad_meta")
-_LAYOUT = operator.attrgetter("shape", "strides", "offset")
+layout_of = operator.attrgetter("shape", "strides", "offset")
+"""How a tensor's elements lie in its storage."""
 _CODE = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
 
 
@@ -404,6 +412,8 @@ class Guards:
         if vars(function):
             yield where, vars(function)
         looked_up = _names(function.__code__)
+        if not ENVIRONMENT_NAMES.isdisjoint(looked_up):
+            self.checks.append(Attributes("os.environ", environ, tuple(environ), tuple(environ.values())))
         found = dict(self._names_of(function.__globals__, _global_names(function.__code__)))
         yield from found.items()
         modules = [value for value in found.values() if _is_users_module(value)]
@@ -447,6 +457,10 @@ def _is_own(value: Any) -> bool:
     return module == "dl4all" or module.startswith(OWN) or top in STANDARD - {"__main__"} or top == "numpy"
 
 
+ENVIRONMENT_NAMES = frozenset(("environ", "getenv", "getenvb", "environb"))
+environ: Mapping[Any, Any] = vars(os.environ)["_data"]
+"""The environment as :mod:`os` keeps it: a dict whose values are the same objects until they are set."""
+
 GLOBAL_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 
 
@@ -488,6 +502,11 @@ def _groups(optimizer: Optimizer) -> list[tuple[Any, ...]]:
         )
         for group in optimizer.param_groups
     ]
+
+
+def _option_writes(optimizer: Optimizer) -> list[int]:
+    """How often options were set, for each group."""
+    return [group.writes if isinstance(group, ParamGroup) else 0 for group in optimizer.param_groups]
 
 
 def _difference(check: Check) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dl4all.allocator.storage import Storage
+from dl4all.errors import OutOfMemoryError
 from dl4all.graph.differentiation import (
     Backward,
     DifferentiableCall,
@@ -19,7 +20,7 @@ from dl4all.graph.differentiation import (
 from dl4all.graph.executable import Executable, Numbers
 from dl4all.graph.gradient_state import GradientState, gradient
 from dl4all.graph.graph import BoundLaunch, Graph, HostCall
-from dl4all.graph.guards import Guards
+from dl4all.graph.guards import Guards, Memory, layout_of
 from dl4all.graph.host_executable import HostExecutable
 from dl4all.graph.op_codes.choice import with_programs
 from dl4all.graph.passes import pipeline
@@ -44,6 +45,7 @@ class Identity:
     graph: Graph
     memory: tuple[Any, ...]
     aliases: Aliases
+    layouts: Layouts
     alive: tuple[Storage, ...] = field(compare=False)  # no other memory may get the id of one of these
 
 
@@ -53,7 +55,7 @@ class Traced:
     Args:
         tracer: has listened to the call.
         guards: made before the call.
-        tensors: of the arguments.
+        before: the arguments' tensors as they were before the call.
         result: what the call returned.
         state: of autograd before the call.
         backward: what was traced of its gradients.
@@ -66,7 +68,7 @@ class Traced:
         self,
         tracer: Tracer,
         guards: Guards,
-        tensors: Sequence[Any],
+        before: Sequence[Memory],
         result: Any,
         state: GradientState,
         backward: Backward | None = None,
@@ -77,6 +79,8 @@ class Traced:
         except Opaque as problem:
             raise Untraceable(str(problem)) from None
         self.tracer, self.guards, self.outputs, self.backward = tracer, guards, outputs, backward
+        tensors: list[Any] = [memory.tensor for memory in before]
+        self.layouts = _new_layouts(before)
         self.change = guards.changed()  # of what the call depends on, by the call itself
         self.aliases = aliases(tensors, guards.memory)
         gradients = state.new_gradients()
@@ -106,7 +110,7 @@ class Traced:
             )
             for owner, grad in gradients
         ]
-        self.identity = _identity(tracer, self.graph, self.aliases)
+        self.identity = _identity(tracer, self.graph, self.aliases, self.layouts)
 
     def _used_gradients(self, state: GradientState, arguments: Sequence[Any]) -> list[tuple[Any, Any]]:
         """The gradients that tensors had before the call and that it has used, each with its tensor.
@@ -177,6 +181,26 @@ class Traced:
 Aliases = tuple[int | None, ...]
 
 
+Layouts = tuple[tuple[int, tuple[Any, ...]], ...]
+"""Positions of arguments, and the shape, strides and offset that a call gives them."""
+
+
+def _new_layouts(before: Sequence[Memory]) -> Layouts:
+    """The arguments that a call has transposed or the like in place.
+
+    Raises:
+        Untraceable: one has other memory now, or another answer to whether it requires gradients.
+    """
+    found = []
+    for position, memory in enumerate(before):
+        tensor = memory.tensor
+        if tensor.storage is not memory.storage or tensor.requires_grad is not memory.flags[0]:
+            raise Untraceable("gives an argument other memory, or changes whether it requires gradients")
+        if (layout := layout_of(tensor)) != memory.layout:
+            found.append((position, layout))
+    return tuple(found)
+
+
 def aliases(tensors: Sequence[Any], memory: Collection[int]) -> Aliases:
     """For each argument the id of its memory if a function sees that from elsewhere, too."""
     return tuple([i if (i := id(tensor.storage)) in memory else None for tensor in tensors])
@@ -204,7 +228,7 @@ class Specialization:
         self._conditions = tracer.conditions
         self._build, self._inputs = found.build, found.inputs
         self._makers, self._gradients = found.makers, found.gradient_makers
-        self._aliases, self._owners = found.aliases, found.owners
+        self._aliases, self._owners, self._layouts = found.aliases, found.owners, found.layouts
         memory = dict(tracer.outside)
         memory.update((number, storage) for number, (storage, _) in tracer.constants.items())
         make_executable = HostExecutable if tracer.device.is_host else Executable
@@ -249,7 +273,8 @@ class Specialization:
         )
 
     def __call__(self, tensors: Sequence[Any]) -> Any:
-        tensors = [*tensors, *map(gradient, self._owners)]
+        used = list(map(gradient, self._owners))
+        tensors = [*tensors, *used]
         targets = [
             (owner if position is None else tensors[position], make)
             for position, owner, make in self._gradients
@@ -263,10 +288,18 @@ class Specialization:
             return numbers
 
         inputs = [tensors[self._inputs[number]].storage for number in self.graph.inputs]
-        made = self.executable(inputs, give_numbers)
+        try:
+            made = self.executable(inputs, give_numbers)
+        except OutOfMemoryError:  # nothing has run, and what was to be added to is still there
+            for owner, grad in zip(self._owners, used, strict=True):
+                owner.grad = grad
+            raise
         for owner, make in targets:
             if make is not None:
                 owner.grad = make(made, tensors)
+        for position, (shape, strides, offset) in self._layouts:
+            tensor = tensors[position]
+            tensor.shape, tensor.strides, tensor.offset = shape, strides, offset
         outputs = [make(made, tensors) for make in self._makers]
         if self._differentiable is not None:
             self._differentiable.record(outputs, tensors, made, numbers)
@@ -285,7 +318,7 @@ def _reached_from(graph: Graph, seeds: Mapping[int, int], gradients: Sequence[An
     return [frozenset() if gradient is None else next(found) for gradient in gradients]
 
 
-def _identity(tracer: Tracer, graph: Graph, aliased: Aliases) -> Identity:
+def _identity(tracer: Tracer, graph: Graph, aliased: Aliases, layouts: Layouts) -> Identity:
     """What is compared of a trace with the one before."""
     nodes = tuple(
         replace(
@@ -303,7 +336,7 @@ def _identity(tracer: Tracer, graph: Graph, aliased: Aliases) -> Identity:
         for number, kind in used
         if kind in ("captured", "constant")
     )
-    return Identity(replace(graph, nodes=nodes), memory, aliased, alive)
+    return Identity(replace(graph, nodes=nodes), memory, aliased, layouts, alive)
 
 
 def _without_varying(command: Any) -> Any:

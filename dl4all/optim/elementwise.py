@@ -21,7 +21,7 @@ from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError, GradientError
 from dl4all.ops.core.multi_tensor import MultiTensor, side_by_side
 from dl4all.ops.core.tensor_base import from_host
-from dl4all.ops.memory.copy import copy_into, fill_with
+from dl4all.ops.memory.copy import copy_into, fill_with, overwrite
 from dl4all.ops.memory.views import contiguous
 from dl4all.optim.host_step import KeptSteps, update_arrays, update_jobs
 from dl4all.optim.kernels import Constants, Kernels, no_kernel_of
@@ -100,7 +100,8 @@ class ElementwiseOptimizer(Optimizer):
         states = self._prepared_states([p for p, _ in with_gradients], names, group)
         constants_by_count: dict[tuple[float, ...], Constants] = {}
         states_by_count: dict[tuple[float, ...], list[dict[str, Any]]] = {}
-        jobs_by_constants: dict[tuple[Device, Constants], list[tuple[Tensor, ...]]] = {}
+        # While a step is captured, equal constants of unlike counts are two jobs: later they may differ.
+        jobs_by_constants: dict[tuple[Device, Constants, Any], list[tuple[Tensor, ...]]] = {}
         for (p, g), state in zip(with_gradients, states, strict=True):
             count = (state["step"], *(state[name] for name in numbers))
             same = states_by_count.setdefault(count, [])
@@ -114,10 +115,11 @@ class ElementwiseOptimizer(Optimizer):
             else:
                 self._count_step(group, [state])
             same.append(state)
+            kind = p.device, constants, None if capture.active is None else count
             tensors = [state[name] for name in names]
             packed = tensors[:1]  # the first tensor leads to all of the state
             if p.device.is_host:
-                jobs_by_constants.setdefault((p.device, constants), []).append((g, p, *tensors))
+                jobs_by_constants.setdefault(kind, []).append((g, p, *tensors))
                 continue
             cause = no_kernel_of(p, g, *packed)
             if cause is not None:
@@ -125,8 +127,12 @@ class ElementwiseOptimizer(Optimizer):
                     self._on_host(p, g, tensors, group, constants)
             else:
                 g = g if g.strides == p.strides else contiguous(g)
-                jobs_by_constants.setdefault((p.device, constants), []).append((g, *packed, p))
-        for slot, ((device, constants), jobs) in enumerate(jobs_by_constants.items()):
+                jobs_by_constants.setdefault(kind, []).append((g, *packed, p))
+        if capture.active is not None:
+            capture.active.depends(
+                functools.partial(_agree, list(states_by_count.values()), ("step", *numbers))
+            )
+        for slot, ((device, constants, _), jobs) in enumerate(jobs_by_constants.items()):
             if device.is_host:
                 self._update_on_host(device, jobs, group, constants)
                 if len(jobs_by_constants) == 1 and rule is not None and not numbers:
@@ -173,9 +179,7 @@ class ElementwiseOptimizer(Optimizer):
         with np.errstate(all="ignore"):
             update_arrays(functools.partial(self._update, group), 1, g.on_host(), *arrays, *constants)
         for tensor, array in zip(tensors, arrays, strict=True):
-            copy_into(tensor, from_host(Tensor, array, p.device, copy=False))
-        for tensor in tensors[:2]:
-            tensor.storage.version += 1
+            overwrite(tensor, from_host(Tensor, array, p.device, copy=False))
 
     def _prepared_states(
         self, params: Sequence[Tensor], names: Sequence[str], group: dict[str, Any]
@@ -242,6 +246,13 @@ class ElementwiseOptimizer(Optimizer):
                 loaded[name] = loaded_tensor(p, value)
         loaded.setdefault("step", len(loaded))  # 0 for an empty state
         return loaded
+
+
+def _agree(groups: Sequence[Sequence[Mapping[str, Any]]], names: Sequence[str]) -> bool:
+    """Whether the states within each group still have the same numbers, which one update takes for all."""
+    return all(
+        all(state[name] == states[0][name] for name in names) for states in groups for state in states[1:]
+    )
 
 
 def _is_packed(p: Tensor, states: Sequence[Tensor | None]) -> bool:

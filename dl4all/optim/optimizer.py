@@ -19,6 +19,7 @@ from dl4all.optim.hooks import EVERY_STEP, KINDS, Hooks, hooked_step
 from dl4all.optim.hooks import register_optimizer_step_post_hook as register_optimizer_step_post_hook
 from dl4all.optim.hooks import register_optimizer_step_pre_hook as register_optimizer_step_pre_hook
 from dl4all.optim.options import check_implementation
+from dl4all.optim.param_group import ParamGroup
 from dl4all.optim.saved_state import checked_groups, loaded_value, saved_options
 from dl4all.scheduler import capture
 from dl4all.tensor.tensor import Tensor
@@ -130,7 +131,7 @@ class Optimizer:
         """
         if "params" not in param_group:
             raise ArgumentError(f"[{self._name}] a group has its parameters under 'params'")
-        group = {**self.defaults, **param_group}
+        group = ParamGroup(self.defaults | param_group)
         params = group["params"]
         params = [params] if isinstance(params, TensorBase) else list(params)
         named = [isinstance(p, tuple) and len(p) == 2 and isinstance(p[0], str) for p in params]

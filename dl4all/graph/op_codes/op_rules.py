@@ -140,7 +140,7 @@ def _dims(tensor: TensorView, dim: Any) -> tuple[int, ...]:
     count = len(tensor.shape)
     if dim is None:
         return tuple(range(count))
-    return tuple(axis % count for axis in ((dim,) if isinstance(dim, int) else dim))
+    return tuple(axis % count for axis in ((dim,) if isinstance(dim, int) else dim)) if count else ()
 
 
 def _emit_sum(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
