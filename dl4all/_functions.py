@@ -73,6 +73,7 @@ from dl4all.ops import prelu as prelu
 from dl4all.ops import put as put
 from dl4all.ops import qr as qr
 from dl4all.ops import ravel as ravel
+from dl4all.ops import real as real
 from dl4all.ops import relu as relu
 from dl4all.ops import reshape as reshape
 from dl4all.ops import roll as roll
@@ -539,6 +540,7 @@ __all__ = [
     "quantile",
     "rad2deg",
     "ravel",
+    "real",
     "reciprocal",
     "relu",
     "remainder",

@@ -227,6 +227,7 @@ from dl4all.ops import qr as qr
 from dl4all.ops import quantile as quantile
 from dl4all.ops import rad2deg as rad2deg
 from dl4all.ops import ravel as ravel
+from dl4all.ops import real as real
 from dl4all.ops import reciprocal as reciprocal
 from dl4all.ops import relu as relu
 from dl4all.ops import remainder as remainder
@@ -532,6 +533,7 @@ __all__ = [
     "quantile",
     "rad2deg",
     "ravel",
+    "real",
     "reciprocal",
     "relu",
     "remainder",

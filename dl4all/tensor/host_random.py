@@ -118,7 +118,8 @@ def weighted_indices(
         raise ArgumentError(f"[multinomial] a row has {available} positive weights, {needed} are needed")
     rows, n = weights.shape
     check_shape("multinomial", (rows, num_samples))
-    uniform = _unit_floats(rows * (num_samples if replacement else n), generator).reshape(rows, -1)
+    draws = num_samples if replacement else n
+    uniform = _unit_floats(rows * draws, generator).reshape(rows, draws)
     if replacement:
         sums = weights.cumsum(-1)
         indices = np.empty((rows, num_samples), np.int64)

@@ -19,6 +19,7 @@ from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, Shape, TensorBase, check_repeated
 from dl4all.ops.elementwise.comparison import eq, ne
 from dl4all.ops.memory import transfer
+from dl4all.ops.memory.copy import unshared
 from dl4all.ops.memory.views import in_order
 from dl4all.tensor import interop
 from dl4all.tensor.arguments import DeviceLike, device_and_dtype
@@ -91,6 +92,7 @@ class Tensor(
     __mul__ = __rmul__ = ops.mul
     __truediv__ = ops.true_divide
     __neg__ = ops.neg
+    __pos__ = ops.positive
     __abs__ = ops.abs
     __pow__ = ops.pow
     __mod__ = ops.remainder
@@ -375,6 +377,17 @@ class Tensor(
         """
         return in_order(self, range(self.ndim - 1, -1, -1))
 
+    @property
+    def real(self) -> Tensor:
+        """The tensor itself: its elements are real numbers.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.0, 2.0]).real.tolist()
+            [1.0, 2.0]
+        """
+        return self
+
     def sum_to_size(self, *size: int | Shape) -> Tensor:
         """The sum over the axes along which a tensor of shape `size` would be broadcast to this one's shape.
 
@@ -389,8 +402,9 @@ class Tensor(
         shape = strides.sizes("sum_to_size", size)
         if not broadcasts_to(shape, self.shape):
             raise ShapeError(f"[sum_to_size] shape {shape} does not broadcast to {self.shape}")
-        exact = self if self.dtype.kind != "b" or (shape and shape == self.shape) else self.to("int64")
-        return ops.sum_to(exact, shape)
+        if shape and shape == self.shape:
+            return self
+        return unshared(ops.sum_to(self.to("int64") if self.dtype.kind == "b" else self, shape), self)
 
     # Copies and other libraries
 

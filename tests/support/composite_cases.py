@@ -81,7 +81,7 @@ MASK = dl.tensor(np.array([1, 0, 1, 1, 0]) > 0, device="cpu")
 SIGNAL = (1, 2, 7)
 
 ELEMENTWISE: Calls = {
-    **same_calls("arcsinh asinh celu deg2rad frac hardshrink mish nan_to_num positive rad2deg ravel"),
+    **same_calls("arcsinh asinh celu deg2rad frac hardshrink mish nan_to_num positive rad2deg ravel real"),
     **same_calls("relu6 round selu sinc softshrink softsign square tanhshrink", limits=(-2.0, 2.0)),
     **same_calls("acosh arccosh", limits=(1.2, 2.0)),
     **same_calls("arctanh atanh", limits=(-0.9, 0.9)),

@@ -25,7 +25,12 @@ from tools.torch_databases.runs import ROOT, Run
 
 PAGE = ROOT / "docs" / "torch-databases.md"
 CHILD = "tools.peer_databases.child"
-DTYPES = {"ops": ("float32", "int64", "bool"), "modules": ("float32",), "optimizers": ("float32",)}
+DTYPES = {
+    "ops": ("float32", "int64", "bool"),
+    "modules": ("float32",),
+    "optimizers": ("float32",),
+    "sharing": ("float32",),
+}
 """Which dtypes each database has samples of."""
 
 

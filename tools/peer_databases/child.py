@@ -8,10 +8,15 @@ from typing import Any
 
 import torch
 
-from tools.peer_databases import modules, operators, optimizers
+from tools.peer_databases import aliases, modules, operators, optimizers
 from tools.torch_databases.child import say
 
-DATABASES: dict[str, Any] = {"ops": operators, "modules": modules, "optimizers": optimizers}
+DATABASES: dict[str, Any] = {
+    "ops": operators,
+    "modules": modules,
+    "optimizers": optimizers,
+    "aliases": aliases,
+}
 """Modules with ``entries(dtype)``, which gives entries by name, and ``check(name, entry, dtype, *,
 variants)``, which gives an Outcome."""
 

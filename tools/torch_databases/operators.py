@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.testing._internal import common_methods_invocations as invocations
+from torch.testing._internal.opinfo import core
 
 from tools.torch_databases.comparison import (
     Wrong,
@@ -28,6 +29,9 @@ from tools.torch_databases.samples import copied, each_layout, is_plain, on_devi
 op_db = invocations.op_db
 # Some entries seed for themselves, always the same, so that nobody would see them to be random.
 vars(invocations)["wrapper_set_seed"] = lambda op, *args, **kwargs: op(*args, **kwargs)
+
+# For each sample PyTorch looks through the stack for a test of its own, with the sources of all frames.
+vars(core)["extract_test_fn"] = lambda: None
 
 DRAWS = 16
 """How often random results are drawn to compare their moments."""

@@ -152,6 +152,7 @@ from dl4all.ops.composite.unary import isreal as isreal
 from dl4all.ops.composite.unary import logit as logit
 from dl4all.ops.composite.unary import positive as positive
 from dl4all.ops.composite.unary import rad2deg as rad2deg
+from dl4all.ops.composite.unary import real as real
 from dl4all.ops.composite.unary import signbit as signbit
 from dl4all.ops.composite.unary import sinc as sinc
 from dl4all.ops.composite.view_scatter import diagonal_scatter as diagonal_scatter
@@ -271,6 +272,7 @@ __all__ = [
     "quantile",
     "rad2deg",
     "ravel",
+    "real",
     "renorm",
     "rot90",
     "rrelu",

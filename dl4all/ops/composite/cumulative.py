@@ -15,6 +15,7 @@ from dl4all.ops.elementwise.comparison import ge, isnan, le
 from dl4all.ops.elementwise.logic import logical_or, where
 from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.indexing.gather_scatter import gather
+from dl4all.ops.memory.copy import unshared
 from dl4all.ops.memory.parts import narrow
 from dl4all.ops.reduce.extrema import Extremes
 from dl4all.ops.reduce.reduction_kernel import one_axis
@@ -125,13 +126,11 @@ def logcumsumexp(input: Array, dim: int) -> Array:
     """
     check_float("logcumsumexp", input)
     axis = one_axis("logcumsumexp", dim, len(input.shape))
-    if not input.shape:
-        return input
     result = input
-    size, step = input.shape[axis], 1
+    size, step = input.shape[axis] if input.shape else 1, 1
     # Hillis and Steele's scan: each round adds to every element the sum that ends `step` elements before it.
     while step < size:
         current, previous = narrow(result, axis, step, size - step), narrow(result, axis, 0, size - step)
         result = cat([narrow(result, axis, 0, step), logaddexp(current, previous)], axis)
         step *= 2
-    return result
+    return unshared(result, input)

@@ -209,7 +209,7 @@ def _fold_into_image(coordinates: Array, size: int, padding_mode: PaddingMode, a
             whole = reflections * span
         remainder = distance - whole
         coordinates = where(even, remainder, span - remainder) + low
-    return clamp(coordinates, 0.0, float(size - 1))
+    return clamp(where(coordinates >= 0.0, coordinates, 0.0), max=float(size - 1))  # nan to 0, as in PyTorch
 
 
 def _take_pixels(pixels: Array, coordinates: list[Array], image_shape: Shape, grid_shape: Shape) -> Array:

@@ -17,6 +17,7 @@ from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import add, mul
 from dl4all.ops.indexing.indices import Indices, NDArray
 from dl4all.ops.indexing.rows import select_indices
+from dl4all.ops.memory.copy import unshared
 
 # For each mode, how many axes it can resize.
 MODE_AXES = {
@@ -121,19 +122,20 @@ def resized(
     antialias: bool = False,
 ) -> Array:
     """The input interpolated along one axis after the other."""
+    result = input
     for axis, (new_size, scale) in enumerate(zip(sizes, scales, strict=True), 2):
-        old_size = input.shape[axis]
+        old_size = result.shape[axis]
         if mode.startswith("nearest"):
-            input = select_indices(input, axis, Indices(_nearest_indices(old_size, new_size, scale, mode)))
+            result = select_indices(result, axis, Indices(_nearest_indices(old_size, new_size, scale, mode)))
         elif mode == "area":
-            input = _weighted_sum(input, axis, _area_taps(old_size, new_size))
+            result = _weighted_sum(result, axis, _area_taps(old_size, new_size))
         elif antialias:
             step = _source_step(old_size, new_size, scale, bool(align_corners))
-            input = _weighted_sum(input, axis, _filter_taps(old_size, new_size, step, mode))
+            result = _weighted_sum(result, axis, _filter_taps(old_size, new_size, step, mode))
         elif old_size != new_size or not align_corners:
             coordinates = _source_coordinates(old_size, new_size, scale, bool(align_corners))
-            input = _weighted_sum(input, axis, _taps(coordinates, old_size, mode))
-    return input
+            result = _weighted_sum(result, axis, _taps(coordinates, old_size, mode))
+    return unshared(result, input)
 
 
 def _nearest_indices(old_size: int, new_size: int, scale: float | None, mode: str) -> NDArray:

@@ -117,7 +117,7 @@ def broadcast_tensors(*tensors: Array) -> tuple[Array, ...]:
         [(3, 2), (3, 2)]
     """
     shape = broadcast_shapes("broadcast_tensors", tensors)
-    return tuple(expand(x, shape) for x in tensors)
+    return tuple(x if x.shape == shape else expand(x, shape) for x in tensors)
 
 
 @export("dl")

@@ -15,6 +15,7 @@ from dl4all.ops.indexing.concatenation import cat, stack
 from dl4all.ops.indexing.padding import pad
 from dl4all.ops.indexing.triangular import diag_embed
 from dl4all.ops.linalg.matrix_product import matmul
+from dl4all.ops.memory.copy import unshared
 from dl4all.ops.memory.parts import diagonal
 from dl4all.ops.memory.views import expand, flatten
 from dl4all.ops.reduce.reduction_kernel import accumulation_dtype
@@ -125,7 +126,7 @@ def matrix_power(input: Array, n: int) -> Array:
         n //= 2
         square = matmul(square, square) if n else square
     if power is not None:
-        return power
+        return unshared(power, input)
     size = input.shape[-1]
     identity = input.new_zeros(size, size)
     identity[range(size), range(size)] = 1

@@ -10,7 +10,7 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.indexing.repeat_and_flip import flip
-from dl4all.ops.memory.views import reshape, transpose
+from dl4all.ops.memory.views import contiguous, in_order, reshape, transpose
 
 
 @export("dl", "Tensor")
@@ -27,7 +27,7 @@ def t(input: Array) -> Array:
     """
     if len(input.shape) > 2:
         raise ShapeError(f"[t] expected at most two axes, got shape {input.shape}; use .mT or transpose")
-    return transpose(input, 0, 1) if len(input.shape) == 2 else input
+    return transpose(input, 0, len(input.shape) - 1) if input.shape else in_order(input, ())
 
 
 @export("dl", "Tensor")
@@ -44,14 +44,14 @@ def adjoint(input: Array) -> Array:
 
 @export("dl", "Tensor")
 def ravel(input: Array) -> Array:
-    """The elements along a single axis, a view where that is possible.
+    """The elements along a single axis: a view of a contiguous tensor, else a copy.
 
     Example:
         >>> import dl4all as dl
         >>> dl.ravel(dl.tensor([[1, 2], [3, 4]])).tolist()
         [1, 2, 3, 4]
     """
-    return reshape(input, -1)
+    return reshape(contiguous(input), -1)
 
 
 @export("dl", "Tensor")

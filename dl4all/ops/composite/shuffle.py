@@ -5,6 +5,7 @@ from __future__ import annotations
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
+from dl4all.ops.memory.copy import unshared
 from dl4all.ops.memory.views import permute, reshape, transpose
 
 
@@ -26,7 +27,7 @@ def channel_shuffle(input: Array, groups: int) -> Array:
             f"[channel_shuffle] shape {input.shape} has no channels that split into {groups} groups"
         )
     grouped = reshape(input, input.shape[0], groups, input.shape[1] // groups, *input.shape[2:])
-    return reshape(transpose(grouped, 1, 2), *input.shape)
+    return unshared(reshape(transpose(grouped, 1, 2), *input.shape), input)
 
 
 @export("dl", "F")
@@ -48,7 +49,7 @@ def pixel_shuffle(input: Array, upscale_factor: int) -> Array:
     n = len(batch)
     blocks = reshape(input, (*batch, channels // (r * r), r, r, height, width))
     permuted = permute(blocks, (*range(n), n, n + 3, n + 1, n + 4, n + 2))
-    return reshape(permuted, (*batch, channels // (r * r), height * r, width * r))
+    return unshared(reshape(permuted, (*batch, channels // (r * r), height * r, width * r)), input)
 
 
 @export("dl", "F")
@@ -70,4 +71,4 @@ def pixel_unshuffle(input: Array, downscale_factor: int) -> Array:
     n = len(batch)
     blocks = reshape(input, (*batch, channels, height // r, r, width // r, r))
     permuted = permute(blocks, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
-    return reshape(permuted, (*batch, channels * r * r, height // r, width // r))
+    return unshared(reshape(permuted, (*batch, channels * r * r, height // r, width // r)), input)

@@ -257,6 +257,18 @@ def is_nonzero(input: Array) -> bool:
     return bool(input.item())
 
 
+@export("dl")
+def real(input: Array) -> Array:
+    """The input itself: its elements are real numbers.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.real(dl.tensor([1.0, -2.0])).tolist()
+        [1.0, -2.0]
+    """
+    return input
+
+
 @export("dl", "Tensor")
 def positive(input: Array) -> Array:
     """The input itself.

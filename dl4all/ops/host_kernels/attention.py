@@ -31,7 +31,7 @@ from dl4all.runtime.cpu.llvm import functions, provider
 from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, lanes_of, vector
 
 
-@host_kernel("flash_attention")
+@host_kernel("flash_attention", copies=True)
 def prepare_flash_attention(
     out: Layout, query: Layout, key: Layout, value: Layout, mask: Layout | None, *, scale: float,
     causal: bool, repeats: int,

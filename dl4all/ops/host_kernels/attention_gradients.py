@@ -31,7 +31,7 @@ from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
 
 
-@host_kernel("flash_attention_backward")
+@host_kernel("flash_attention_backward", copies=True)
 def prepare_flash_attention_backward(
     out: Layout, grad: Layout, query: Layout, key: Layout, value: Layout, mask: Layout | None,
     saved: Layout | None, *, scale: float, causal: bool, repeats: int,

@@ -176,7 +176,7 @@ COPYING = ("sum", "prod", "amax", "amin", "replace")
 """Modes that begin with a copy of an input."""
 
 
-@host_kernel("take_rows_backward")
+@host_kernel("take_rows_backward", copies=True)
 def prepare_take_rows_backward(out: Layout, x: Layout, index: Any, size: int) -> HostLaunch:
     """
     Raises:
@@ -218,7 +218,7 @@ def _combining_launch(mode: str, out: Layout, rows: Layout, index: Any) -> HostL
     )
 
 
-@host_kernel("put_rows")
+@host_kernel("put_rows", copies=True)
 def prepare_put_rows(out: Layout, x: Layout, source: Layout, index: Any) -> HostLaunch:
     """
     Raises:

@@ -43,7 +43,7 @@ def _check(*layouts: Layout | None) -> None:
             raise NoKernel("other than contiguous float32")
 
 
-@host_kernel("recurrent_sequence")
+@host_kernel("recurrent_sequence", copies=True)
 def prepare_sequence(
     out: Layout,
     gates_x: Layout,
@@ -188,7 +188,7 @@ def _copy(code: Code, source: Value | None, target: Value, count: Value) -> None
     row_passes(code, count, lanes, step)
 
 
-@host_kernel("recurrent_sequence_backward")
+@host_kernel("recurrent_sequence_backward", copies=True)
 def prepare_sequence_backward(
     out: Layout,
     grad: Layout,

@@ -71,7 +71,7 @@ def _step_module(name: str, operands: int, step: Step) -> Module:
     return module
 
 
-@host_kernel("lstm_step")
+@host_kernel("lstm_step", copies=True)
 def prepare_lstm_step(out: Layout, gates_x: Layout, gates_h: Layout, cell: Layout) -> HostLaunch:
     """
     Raises:
@@ -92,7 +92,7 @@ def lstm_step() -> Module:
     return _step_module("lstm_step", 3, step)
 
 
-@host_kernel("lstm_step_backward")
+@host_kernel("lstm_step_backward", copies=True)
 def prepare_lstm_step_backward(out: Layout, grad: Layout, gates: Layout, cell: Layout) -> HostLaunch:
     """
     Raises:
@@ -115,7 +115,7 @@ def lstm_step_backward() -> Module:
     return _step_module("lstm_step_backward", 3, step)
 
 
-@host_kernel("gru_step")
+@host_kernel("gru_step", copies=True)
 def prepare_gru_step(out: Layout, gates_x: Layout, gates_h: Layout, hidden: Layout) -> HostLaunch:
     """
     Raises:
@@ -134,7 +134,7 @@ def gru_step() -> Module:
     return _step_module("gru_step", 3, step)
 
 
-@host_kernel("gru_step_backward")
+@host_kernel("gru_step_backward", copies=True)
 def prepare_gru_step_backward(
     out: Layout, grad: Layout, gates_x: Layout, gates_h: Layout, hidden: Layout
 ) -> HostLaunch:

@@ -14,7 +14,7 @@ from dl4all.ops.core.limits import check_shape
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.indexing.indices import Indices, NDArray, untracked_view
 from dl4all.ops.indexing.rows import as_three_axes, select_indices, take_rows_backward
-from dl4all.ops.memory.copy import copy_into, fill_with, new_like
+from dl4all.ops.memory.copy import copy_into, fill_with, new_like, unshared
 from dl4all.ops.memory.parts import index
 from dl4all.ops.memory.views import reshape
 
@@ -63,15 +63,16 @@ def pad(input: T, pad: Sequence[int], mode: str = "constant", value: float | Non
         return _constant(input, pairs, 0.0 if value is None else value)
     if value not in (None, 0):
         raise ArgumentError(f"[pad] a value is for mode 'constant', not for {mode!r}")
+    padded = input
     for axis, (before, after) in pairs.items():
         if mode == "circular" and min(before, after) < 0:
-            input = _constant(input, {axis: (min(before, 0), min(after, 0))}, 0.0)
+            padded = _constant(padded, {axis: (min(before, 0), min(after, 0))}, 0.0)
             before, after = max(before, 0), max(after, 0)
         if before or after:
-            input = select_indices(
-                input, axis, Indices(_source_indices(mode, input.shape[axis], before, after))
+            padded = select_indices(
+                padded, axis, Indices(_source_indices(mode, padded.shape[axis], before, after))
             )
-    return input
+    return unshared(padded, input)
 
 
 def pad_backward(gradient: T, shape: Shape, pad: Sequence[int], mode: str) -> T:

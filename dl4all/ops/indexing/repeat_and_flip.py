@@ -13,11 +13,10 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import check_shape, host_memory
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.indexing.concatenation import cat, prepend_axes
 from dl4all.ops.indexing.indices import Indices, NDArray, integer_indices
 from dl4all.ops.indexing.rows import select_indices
-from dl4all.ops.memory.copy import copy_into, new_like
+from dl4all.ops.memory.copy import copy_into, new_like, unshared
 from dl4all.ops.memory.parts import narrow
 from dl4all.ops.memory.views import expand, flatten, reshape
 
@@ -54,7 +53,7 @@ def repeat(input: T, *args: int | Shape, **named: Shape) -> T:
     pairs = tuple(zip(counts, input.shape, strict=True))
     separated = reshape(input, *(n for _, size in pairs for n in (1, size)))
     expanded = expand(separated, *(n for pair in pairs for n in pair))
-    return reshape(expanded, tuple(count * size for count, size in pairs))
+    return unshared(reshape(expanded, tuple(count * size for count, size in pairs)), input)
 
 
 @overload
@@ -171,10 +170,10 @@ def roll(input: T, shifts: int | Shape, dims: int | Shape | None = None) -> T:
     offsets, axes = strides.sizes("roll", (shifts,)), strides.sizes("roll", (dims,))
     if len(offsets) != len(axes):
         raise ArgumentError(f"[roll] expected as many shifts as axes, got {offsets} for {axes}")
+    rolled = input
     for offset, dim in zip(offsets, axes, strict=True):
         axis = strides.axis("roll", dim, len(input.shape))
         size = input.shape[axis]
         if size and (start := -offset % size):
-            input = cat([narrow(input, axis, start, size - start), narrow(input, axis, 0, start)], axis)
-    result: T = input if offsets and input.numel() and any(offsets) else clone(input)
-    return result
+            rolled = cat([narrow(rolled, axis, start, size - start), narrow(rolled, axis, 0, start)], axis)
+    return unshared(rolled, input)

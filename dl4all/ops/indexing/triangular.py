@@ -13,6 +13,7 @@ from dl4all.ops.core.launch import pack, run, strided_grid
 from dl4all.ops.core.limits import check_shape, integer
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides
+from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.memory.copy import MOVABLE_DTYPES, SHORT_DTYPES, as_words, word_shaders
 from dl4all.ops.memory.parts import diagonal as diagonal_view
 from dl4all.ops.memory.parts import put_region
@@ -167,4 +168,4 @@ def diag(input: T, diagonal: int = 0) -> T:
     """
     if len(input.shape) not in (1, 2):
         raise ShapeError(f"[diag] expected a vector or a matrix, got shape {input.shape}")
-    return diag_embed(input, diagonal) if len(input.shape) == 1 else diagonal_view(input, diagonal)
+    return diag_embed(input, diagonal) if len(input.shape) == 1 else clone(diagonal_view(input, diagonal))

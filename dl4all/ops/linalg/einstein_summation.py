@@ -12,6 +12,7 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.linalg.matrix_product import matmul
+from dl4all.ops.memory.copy import unshared
 from dl4all.ops.memory.parts import diagonal
 from dl4all.ops.memory.views import permute, reshape
 from dl4all.ops.reduce.sums import sum_to
@@ -74,7 +75,11 @@ def einsum(equation: Array | str, *operands: Array | Sequence[object]) -> Array:
     tensor = reshape(tensor, *tensor.shape, *(1 for _ in missing)) if missing else tensor
     labels += "".join(missing)
     ordered = permute(tensor, *(labels.index(label) for label in output)) if labels != output else tensor
-    return ordered if ordered.shape == shape else reshape(ordered, *shape)
+    result = ordered if ordered.shape == shape else reshape(ordered, *shape)
+    # Of one operand it is a view where no axis is summed over, not even one of one element.
+    if set("".join(inputs)) <= set(output):
+        return result
+    return unshared(result, *(operand for operand, _ in labelled))
 
 
 def _parse(equation: str, operands: tuple[Any, ...]) -> tuple[list[str], str]:

@@ -62,7 +62,7 @@ def reshape(input: T, *shape: int | Shape) -> T: ...
 def reshape(input: T, *, shape: Shape) -> T: ...
 @export("dl", "Tensor")
 def reshape(input: T, *args: int | Shape, **named: Shape) -> T:
-    """The same elements in another shape; one size may be -1. A view of a contiguous tensor.
+    """The same elements in another shape; one size may be -1. A view where strides allow it, else a copy.
 
     Raises:
         ShapeError: the numbers of elements differ.
@@ -75,9 +75,11 @@ def reshape(input: T, *args: int | Shape, **named: Shape) -> T:
     old_shape = input.shape
     wanted = layout.named_sizes("reshape", args, named, "shape") if named else layout.sizes("reshape", args)
     new_shape = layout.complete_shape(wanted, old_shape)
-    source = contiguous(input)
-    result: T = source.strided_view(new_shape, contiguous_strides(new_shape), source.offset)
-    tape.add_node("reshape", [source], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
+    strides = layout.view_strides(old_shape, input.strides, new_shape)
+    if strides is None:
+        input, strides = contiguous(input), contiguous_strides(new_shape)
+    result: T = input.strided_view(new_shape, strides, input.offset)
+    tape.add_node("reshape", [input], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
     return result
 
 
@@ -90,14 +92,8 @@ def in_shape(input: T, *shape: int) -> T:
 
 
 def _reshaped(gradient: T, shape: Shape) -> T:
-    """The gradient in another shape: a view wherever there is one, such as of what was expanded."""
-    strides = layout.view_strides(gradient.shape, gradient.strides, shape)
-    if strides is None or capture.active is not None:  # a graph joins the copy with other work
-        return reshape(gradient, shape)
-    old_shape = gradient.shape
-    result: T = gradient.strided_view(shape, strides, gradient.offset)
-    tape.add_node("view", [gradient], [result], lambda grads, saved, needs: [_reshaped(grads[0], old_shape)])
-    return result
+    """The gradient in another shape; contiguous in a capture, as graphs join the copy with other work."""
+    return reshape(gradient if capture.active is None else contiguous(gradient), shape)
 
 
 @export("Tensor")
@@ -203,7 +199,7 @@ def unflatten(input: T, dim: int, sizes: Shape) -> T:
 
 @export("dl", "Tensor")
 def flatten(input: T, start_dim: int = 0, end_dim: int = -1) -> T:
-    """The axes from `start_dim` to `end_dim` merged into one.
+    """The axes from `start_dim` to `end_dim` merged into one; the tensor itself where that is one axis.
 
     Example:
         >>> import dl4all as dl
@@ -216,6 +212,8 @@ def flatten(input: T, start_dim: int = 0, end_dim: int = -1) -> T:
     start, end = (layout.axis("flatten", dim, len(shape)) for dim in (start_dim, end_dim))
     if start > end:
         raise ArgumentError(f"[flatten] start_dim {start_dim} comes after end_dim {end_dim}")
+    if start == end:
+        return input
     return reshape(input, *shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :])
 
 

@@ -56,6 +56,7 @@ UNARY: dict[str, tuple[NDArray, LibraryCall]] = {
     "fix": (values(5, 7), lambda m, x: m.fix(x)),
     "clip": (values(5, 7), lambda m, x: m.clip(x, -1.0, 0.75)),
     "positive": (values(5, 7), lambda m, x: m.positive(x)),
+    "real": (values(5, 7), lambda m, x: m.real(x)),
     "ravel": (values(5, 7), lambda m, x: m.ravel(x)),
     "rsub": (values(5, 7), lambda m, x: m.rsub(x, 3.0, alpha=2)),
     "copysign, number": (values(5, 7), lambda m, x: m.copysign(x, -2.0)),
