@@ -32,6 +32,7 @@ NETWORKS = {  # batch, inputs, hidden units, outputs
     "digits": (8, 64, 32, 10),
 }
 STEPS = 20
+WARM_UP = 4  # calls: two are traced, the third is replayed, and the fourth records the commands
 
 
 def training(device: dl.Device, sizes: tuple[int, int, int, int]) -> tuple[Any, list[dl.Tensor]]:
@@ -90,7 +91,7 @@ def main(device: str, repeat: int) -> None:
             with mock.patch.multiple(
                 choice, is_measured=lambda _: True, is_worthwhile=lambda *_, faster=faster: faster
             ):
-                for _ in range(3):
+                for _ in range(WARM_UP):
                     compiled(*tensors)
             forms.append(lambda step=compiled, tensors=tensors: step(*tensors))  # type: ignore[misc]
             replays.append(replay(opened, compiled))
@@ -102,7 +103,7 @@ def main(device: str, repeat: int) -> None:
             least = [min(best, processor_time(opened, f)) for best, f in zip(least, forms, strict=True)]
         step, tensors = training(opened, sizes)
         compiled = dl.compile(step, mode="reduce-overhead")
-        for _ in range(3):
+        for _ in range(WARM_UP):
             compiled(*tensors)
         [[found]] = compiled.specializations.values()
         chosen = "programs" if any(node.name == "op codes" for node in found.graph.nodes) else "kernels"

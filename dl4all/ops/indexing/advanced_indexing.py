@@ -20,7 +20,7 @@ from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.indexing.host_selection import select
 from dl4all.ops.indexing.indices import Indices, NDArray, flat_indices, indices_into, out_of_range
-from dl4all.ops.indexing.rows import take_rows, take_rows_backward
+from dl4all.ops.indexing.rows import each_once, steps_of, take_rows, take_rows_backward
 from dl4all.ops.memory.parts import BasicIndex, index
 from dl4all.ops.memory.views import permute, reshape
 
@@ -80,8 +80,10 @@ def _advanced_getitem(input: T, key: Any) -> T:
         return _rows_of(input, flat, selected)
     parsed = parse_key(key, input.shape)
     view = index(input, parsed.view_key)
-    sizes = [view.shape[axis] for axis in parsed.axes]
-    flat, selected = flat_indices("index", parsed.arrays, sizes, input)
+    sizes = tuple([view.shape[axis] for axis in parsed.axes])
+    view = each_once(view, parsed.axes)
+    once = tuple([view.shape[axis] for axis in parsed.axes])
+    flat, selected = flat_indices("index", parsed.arrays, sizes, input, steps_of(once, sizes))
     first, count = parsed.axes[0], len(parsed.axes)
     if not parsed.adjacent():
         others = [axis for axis in range(len(view.shape)) if axis not in parsed.axes]

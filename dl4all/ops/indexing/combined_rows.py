@@ -19,7 +19,7 @@ from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.indexing.rows import take_rows
 from dl4all.ops.memory.conversion import cast
-from dl4all.ops.memory.views import reshape
+from dl4all.ops.memory.views import contiguous, reshape
 
 COMBINED_DTYPES = ("float32", "float64", "int64", "int32")
 UFUNCS: dict[str, np.ufunc] = {
@@ -60,7 +60,8 @@ def combined_rows(mode: str, input: Any, rows: Any, indices: Indices, axes: Shap
     row_axes = (axes[0], len(indices), axes[2])
     result = empty(type(input).result_class, input.shape, input.dtype, input.device, "combine_rows")
     function = partial(_combine_rows, mode)
-    reads = [reshape(tape.alias(input), axes), reshape(tape.alias(rows), row_axes), indices.on(input)]
+    sources = [reshape(tape.alias(input), axes), reshape(tape.alias(rows), row_axes)]
+    reads = [*map(contiguous, sources), indices.on(input)]
     written = result.strided_view(axes, contiguous_strides(axes), 0)
     host_work("combine_rows", function, reads, [written], kernel=WorkKernel("combine_rows", (mode,)))
 
@@ -84,6 +85,7 @@ def combined_rows(mode: str, input: Any, rows: Any, indices: Indices, axes: Shap
 
 def _combine_rows(mode: str, input: Any, rows: Any, index: Any, result: Any) -> None:
     result[...] = input
+    index = index.reshape(-1)
     for outer, terms in zip(result, rows, strict=True):
         UFUNCS[mode].at(outer, index[index >= 0], terms[index >= 0])
 

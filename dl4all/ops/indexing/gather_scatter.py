@@ -7,6 +7,7 @@ the same in every run.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -29,14 +30,17 @@ from dl4all.ops.indexing.indices import (
     Indices,
     NDArray,
     checked_indices,
+    flatten_indices,
     indices_into,
     integer_indices,
     out_of_range,
 )
 from dl4all.ops.indexing.rows import (
     as_three_axes,
+    each_once,
     put_rows,
     select_indices,
+    steps_of,
     take_rows,
     take_rows_backward,
 )
@@ -79,7 +83,10 @@ def index_select(input: T, dim: int, index: Array | NDArray | Sequence[int]) -> 
         if result is not None:
             return result
     indices, _ = indices_into("index_select", index, input.shape[axis], input)
-    return select_indices(input, axis, indices)
+    source = each_once(input, (axis,))
+    if source is not input:
+        indices = Indices(np.zeros(len(indices), np.int32))
+    return select_indices(source, axis, indices)
 
 
 @export("dl", "Tensor", "Tensor_")
@@ -121,17 +128,26 @@ def index_add(
     return add(input, sums if alpha == 1 else mul(sums, alpha))  # type: ignore[no-any-return]
 
 
-def indices_along(name: str, input: TensorBase, axis: int, index: Any) -> tuple[Indices, Shape]:
+def indices_along(
+    name: str, input: TensorBase, axis: int, index: Any, steps: Shape | None = None
+) -> tuple[Indices, Shape]:
     """Indices along an axis as indices into the flattened tensor, and the index's shape.
+
+    Args:
+        name: of the op, for errors.
+        input: the tensor.
+        axis: the one that they are indices into.
+        index: of as many axes as the tensor.
+        steps: what an index along each axis counts, where that is not the flattened tensor's.
 
     Raises:
         ShapeError, ArgumentError, DTypeError
     """
     shape = input.shape
-    if device_indices.stays(index, input) and input.numel() < device_indices.MOST:
+    steps = contiguous_strides(shape) if steps is None else steps
+    if device_indices.stays(index, input) and sum(map(operator.mul, shape, steps)) < device_indices.MOST:
         _check_fit(name, shape, axis, index.shape)
         error = partial(out_of_range, name, shape[axis])
-        steps = contiguous_strides(shape)
         grid = tuple(0 if i == axis else step for i, step in enumerate(steps))
         tensor = device_indices.checked(index, shape[axis], error, scale=steps[axis], grid=grid)
         if tensor is not None:
@@ -139,9 +155,9 @@ def indices_along(name: str, input: TensorBase, axis: int, index: Any) -> tuple[
     array = checked_indices(name, index, shape[axis])
     _check_fit(name, shape, axis, array.shape)
     flat = np.zeros(array.shape, np.int64)
-    for i, size in enumerate(shape):
+    for i, step in enumerate(steps):
         line = (-1,) + (1,) * (len(shape) - i - 1)
-        flat = flat * size + (array if i == axis else np.arange(array.shape[i]).reshape(line))
+        flat += step * (array if i == axis else np.arange(array.shape[i]).reshape(line))
     return Indices(flat), array.shape
 
 
@@ -195,8 +211,9 @@ def gather(input: T, dim: int, index: Array | NDArray | Sequence[object], *, spa
         selected: T | None = select("gather", input, index, axis, error, along=True)
         if selected is not None:
             return selected
-    flat, shape = indices_along("gather", input, axis, index)
-    result: T = reshape(take_rows(reshape(input, 1, input.numel(), 1), flat), shape)
+    source = each_once(input, range(len(input.shape)))
+    flat, shape = indices_along("gather", input, axis, index, steps_of(source.shape, input.shape))
+    result: T = reshape(take_rows(reshape(source, 1, source.numel(), 1), flat), shape)
     return result
 
 
@@ -317,6 +334,12 @@ def take(input: T, index: Array | NDArray | Sequence[object]) -> T:
         >>> dl.take(dl.tensor([[1, 2], [3, 4]]), dl.tensor([0, 3])).tolist()
         [1, 4]
     """
+    source = each_once(input, range(len(input.shape)))
+    if source is not input:  # by the coordinates of the few elements that there are
+        places = checked_indices("take", index, input.numel(), negative=True)
+        shape, steps = places.shape, steps_of(source.shape, input.shape)
+        places = flatten_indices("take", np.unravel_index(places, input.shape), input.shape, steps)
+        return reshape(select_indices(flatten(source), 0, Indices(places)), shape)
     flat, shape = indices_into("take", index, input.numel(), input, negative=True)
     return reshape(select_indices(flatten(input), 0, flat), shape)
 

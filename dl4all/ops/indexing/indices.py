@@ -7,6 +7,7 @@ the next wait (:mod:`dl4all.scheduler.index_errors`). Others are checked on the 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError, DTypeError, TooLargeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.tensor_argument import TensorArgument
-from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
+from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.indexing import device_indices
 
 NDArray = npt.NDArray[Any]
@@ -195,9 +196,16 @@ def indices_into(
 
 
 def flat_indices(
-    name: str, indices: Sequence[Any], sizes: Sequence[int], like: TensorBase
+    name: str, indices: Sequence[Any], sizes: Sequence[int], like: TensorBase, steps: Shape | None = None
 ) -> tuple[Indices, Shape]:
     """Broadcast indices into several axes of `like`, turned into indices into the flattened axes.
+
+    Args:
+        name: of the op, for errors.
+        indices: one for each of the axes.
+        sizes: of the axes.
+        like: a tensor on the device where the result is needed.
+        steps: what an index along each axis counts; by default as the sizes say.
 
     Returns:
         The indices, and the shape that they broadcast to.
@@ -206,24 +214,25 @@ def flat_indices(
         ArgumentError: one is out of range (on a device, at the next wait), or they do not broadcast.
     """
     if any(device_indices.stays(index, like) for index in indices):
-        flat = _flat_on_device(name, indices, sizes, like)
+        flat = _flat_on_device(name, indices, sizes, like, steps)
         if flat is not None:
             return Indices.of_checked(flat), flat.shape
-    array = flatten_indices(name, indices, sizes)
+    array = flatten_indices(name, indices, sizes, steps)
     return Indices(array), array.shape
 
 
 def _flat_on_device(
-    name: str, indices: Sequence[Any], sizes: Sequence[int], like: TensorBase
+    name: str, indices: Sequence[Any], sizes: Sequence[int], like: TensorBase, steps: Shape | None
 ) -> TensorBase | None:
     """:func:`flat_indices` by kernels; None where they do not take them."""
-    if math.prod(sizes) >= device_indices.MOST:
+    steps = contiguous_strides(tuple(sizes)) if steps is None else steps
+    if sum(map(operator.mul, sizes, steps)) >= device_indices.MOST:
         return None
     shape = _broadcast_shape(name, [index.shape for index in indices])
     if 0 in shape:
         return None
     flat: TensorBase | None = None
-    for axis, (index, size) in enumerate(zip(indices, sizes, strict=True)):
+    for index, size, scale in zip(indices, sizes, steps, strict=True):
         if not isinstance(index, TensorBase) or index.device is not like.device:
             array = checked_indices(name, index, size, negative=True)
             index = from_host(type(like).result_class, array, like.device, copy=True)
@@ -231,7 +240,6 @@ def _flat_on_device(
             return None
         spread = index.strided_view(*strides.expanded(shape, index.shape, index.strides), index.offset)
         error = partial(out_of_range, name, size)
-        scale = math.prod(sizes[axis + 1 :])
         flat = device_indices.checked(spread, size, error, negative=True, scale=scale, onto=flat)
         if flat is None:
             return None
@@ -250,7 +258,9 @@ def _broadcast_shape(name: str, shapes: Sequence[Shape]) -> Shape:
         raise ArgumentError(f"[{name}] indices of shapes {text} do not broadcast") from None
 
 
-def flatten_indices(name: str, indices: Sequence[Any], sizes: Sequence[int]) -> NDArray:
+def flatten_indices(
+    name: str, indices: Sequence[Any], sizes: Sequence[int], steps: Shape | None = None
+) -> NDArray:
     """Broadcast indices into several axes and turn them into indices into the flattened axes.
 
     Raises:
@@ -259,8 +269,8 @@ def flatten_indices(name: str, indices: Sequence[Any], sizes: Sequence[int]) -> 
     arrays = [checked_indices(name, index, n, negative=True) for index, n in zip(indices, sizes, strict=True)]
     shape = _broadcast_shape(name, [array.shape for array in arrays])
     flat = np.zeros(shape, np.int64)
-    for array, size in zip(arrays, sizes, strict=True):
-        flat = flat * size + array
+    for array, step in zip(arrays, contiguous_strides(tuple(sizes)) if steps is None else steps, strict=True):
+        flat += array * step
     return flat
 
 

@@ -24,7 +24,7 @@ from dl4all.ops.core.op import KERNEL_REFUSALS, Op, primitives
 from dl4all.ops.core.parameters import INPLACE
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
-from dl4all.ops.memory.copy import copy_into, fresh_copy, overlaps_itself, owns_words
+from dl4all.ops.memory.copy import copy_into, fresh_copy, overlaps_itself, owns_words, unshared
 from dl4all.ops.memory.parts import clear_region, put_region, take_region
 from dl4all.scheduler import capture
 
@@ -183,7 +183,7 @@ def _apply_op(op: Op[...], operands: list[Any], arguments: dict[str, Any]) -> An
         shape, dtype = op.infer(*operands, **arguments)
     _check_result(name, target, shape, dtype)
     # Operands in the memory that changes are copied first: the op and its gradient need the old elements.
-    others = [_unshared(o, target) if isinstance(o, TensorBase) else o for o in others]
+    others = [unshared(o, target) if isinstance(o, TensorBase) else o for o in others]
     before: Any = target
     if recording:
         needs = tuple(map(tape.wants_gradient, [target, *others]))
@@ -242,12 +242,6 @@ def _check_result(name: str, target: TensorBase, shape: Shape, dtype: np.dtype[A
         )
     if DTYPE_KIND_ORDER[dtype.kind] > DTYPE_KIND_ORDER[target.dtype.kind]:
         raise DTypeError(f"[{name}] a result of {dtype} does not fit a tensor of {target.dtype}")
-
-
-def _unshared(other: TensorBase, target: TensorBase) -> TensorBase:
-    """The operand, copied if it shares the target's memory."""
-    operand: TensorBase = primitives.clone(other) if other.storage is target.storage else other
-    return operand
 
 
 def _compute_into(

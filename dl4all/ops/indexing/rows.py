@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from dl4all.errors import DTypeError, ShapeError
+from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.op import SHARED, Kernel, Result, empty, example, op, primitives
-from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
+from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides, from_host
+from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.indexing.device_indices import group_plan, sorted_pairs
 from dl4all.ops.indexing.indices import Indices, out_of_range
@@ -102,12 +104,15 @@ def _run_take_rows(out: TensorBase, input: TensorBase, index: Any) -> None:
     if out.dtype.itemsize < 4:
         as_words(_run_take_rows, out, [input], index)
         return
-    x, indices = contiguous(input), Indices.of(index).on(input)
-    _, size, inner = x.shape
-    width = _vector_width(inner, x, MAX_WORD_BYTES // out.dtype.itemsize)
+    indices = Indices.of(index).on(input)
+    inner, (outer_stride, row_stride, column_stride) = input.shape[2], input.strides
+    width = _vector_width(inner, input, MAX_WORD_BYTES // out.dtype.itemsize)
+    if (inner > 1 and column_stride != 1) or outer_stride % width or row_stride % width:
+        width = 1
     words = out.numel() // width
-    push = pack(words, x.offset // width, size, out.shape[1], inner // width)
-    run(TAKE_ROWS[width * out.dtype.itemsize], strided_grid(words, WORKGROUP), push, x, indices, out)
+    push = pack(words, input.offset // width, outer_stride // width, row_stride // width, column_stride)
+    push += pack(out.shape[1], inner // width)
+    run(TAKE_ROWS[width * out.dtype.itemsize], strided_grid(words, WORKGROUP), push, input, indices, out)
 
 
 @export()
@@ -151,6 +156,24 @@ def take_rows(input: Array, index: Sequence[int] | Indices) -> Array:
     if (indices < 0).any():
         rows[:, indices < 0] = 0
     return rows
+
+
+def each_once(input: T, axes: Iterable[int]) -> T:
+    """A view in which axes that repeat their elements have one; the tensor where gradients flow to it."""
+    if 0 not in input.strides or tape.wants_gradient(input) or isinstance(input, BatchedTensorBase):
+        return input
+    shape = list(input.shape)
+    for axis in axes:
+        if input.strides[axis] == 0:
+            shape[axis] = min(shape[axis], 1)
+    same = tuple(shape) == input.shape
+    return input if same else input.strided_view(tuple(shape), input.strides, input.offset)
+
+
+def steps_of(once: Shape, shape: Shape) -> Shape:
+    """What an index along each axis of a shape counts in the flattened elements of :func:`each_once`."""
+    steps = zip(once, shape, contiguous_strides(once), strict=True)
+    return tuple([step if one == size else 0 for one, size, step in steps])
 
 
 def as_three_axes(tensor: T, axis: int) -> T:
