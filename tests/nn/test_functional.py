@@ -433,7 +433,7 @@ REFUSED: tuple[tuple[type[Exception], str, Callable[[Any, Any], Any]], ...] = (
     (ArgumentError, r"\[gaussian_nll_loss\]", lambda F, x: F.gaussian_nll_loss(x, x, -abs(x))),
     (ArgumentError, r"\[ctc_loss\] blank", lambda F, x: F.ctc_loss(x, [[1]], [2], [1], blank=9)),
     (ArgumentError, r"\[ctc_loss\] input_lengths", lambda F, x: F.ctc_loss(x, [[1]], [3], [1])),
-    (ShapeError, r"\[ctc_loss\] targets", lambda F, x: F.ctc_loss(x, [[1]], [2], [2])),
+    (ArgumentError, r"\[ctc_loss\] target_lengths", lambda F, x: F.ctc_loss(x, [[1]], [2], [2])),
     (ShapeError, r"\[max_pool3d\]", lambda F, x: F.max_pool3d(x, 2)),
     (ArgumentError, r"\[avg_pool3d\] kernel_size", lambda F, x: F.avg_pool3d(x[None, None], (2, 2))),
     (ArgumentError, r"divisor_override", lambda F, x: F.avg_pool3d(x[None, None], 1, divisor_override=0)),

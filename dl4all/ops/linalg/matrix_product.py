@@ -14,6 +14,8 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.launch import MAX_GRID_SIZE
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
+from dl4all.ops.core.tensor_like import TensorLike, TensorLikeFound
+from dl4all.ops.elementwise.arithmetic import add
 from dl4all.ops.linalg.dot_product import DOT_SHADERS, run_dot
 from dl4all.ops.linalg.gemm import GEMM_SHADERS
 from dl4all.ops.linalg.matvec import MATVEC, WORKGROUP, matvec
@@ -162,8 +164,21 @@ def _host_matmul(left: Any, right: Any) -> Any:
     return np.matmul(rows, right).reshape(*left.shape[:-1], right.shape[1])
 
 
+class _VectorWeight(TensorLike):
+    """Computes :func:`linear` with a weight of one axis, whose result has no features."""
+
+    __slots__ = ()
+
+    def call_op(self, op: Any, operands: list[Any], arguments: dict[str, Any]) -> Any:
+        input, weight, bias = operands
+        product = matmul(input, weight)
+        return product if bias is None else add(product, bias)
+
+
 def _infer_linear(input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> Result:
     check_numbers("linear", input, weight, bias)
+    if len(weight.shape) == 1:
+        raise TensorLikeFound(_VectorWeight())
     if len(weight.shape) != 2:
         raise ShapeError(f"[linear] weight must have shape (out, in), got {weight.shape}")
     if not input.shape or input.shape[-1] != weight.shape[1]:
@@ -222,11 +237,11 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
 
     Args:
         input: floats or integers of shape (..., in).
-        weight: shape (out, in).
+        weight: shape (out, in), or (in,).
         bias: shape (out,), or None.
 
     Returns:
-        Shape (..., out).
+        Shape (..., out), or (...) of a weight of one axis.
 
     Raises:
         ShapeError, DTypeError

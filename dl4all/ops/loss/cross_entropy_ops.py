@@ -302,9 +302,9 @@ def nll_each(input: Array, weight: Array | None = None, target: Sequence[int] | 
         >>> dl.ops.nll_each(dl.tensor([[[-1.0, -2.0]]]), target=(0, -1)).tolist()
         [[1.0, 0.0]]
     """
-    count, _, inner = input.shape
+    count, classes, inner = input.shape
     row_classes = Indices.of(target).array.reshape(count, 1, inner)
-    if row_classes.size == 0:
+    if row_classes.size == 0 or not classes:
         return np.zeros((count, inner), input.dtype)
     selected = np.take_along_axis(input, np.maximum(row_classes, 0), 1)
     if weight is not None:

@@ -113,15 +113,17 @@ def _labels(name: str, targets: Any, lengths: NDArray) -> NDArray:
     """The labels of each sequence in a row, padded with 0.
 
     Raises:
+        ArgumentError: a length is negative, or larger than there are labels.
         ShapeError: there are fewer labels than the lengths say.
     """
     labels = integer_indices(name, targets)
+    most = labels.shape[1] if labels.ndim == 2 else labels.size
+    if (lengths > most).any() or (lengths < 0).any():
+        raise ArgumentError(f"[{name}] target_lengths must lie between 0 and {most}, got {lengths.tolist()}")
     longest = int(lengths.max(initial=0))
     rows = np.zeros((len(lengths), longest), np.int64)
     is_padded = labels.ndim == 2
-    if (is_padded and (len(labels) != len(lengths) or labels.shape[1] < longest)) or (
-        not is_padded and labels.size < lengths.sum()
-    ):
+    if (is_padded and len(labels) != len(lengths)) or (not is_padded and labels.size < lengths.sum()):
         raise ShapeError(f"[{name}] targets of shape {labels.shape} do not fit lengths {lengths.tolist()}")
     start = 0
     for row, length in enumerate(lengths):

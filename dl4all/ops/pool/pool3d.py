@@ -269,7 +269,7 @@ def _layers(x: Any) -> Any:
 def _columns(layers: Any, channels: int) -> Any:
     """Pooled layers as images (N, C, D, H W), whose columns run along the depth."""
     n, channel_layers, h, w = layers.shape
-    return reshape(layers, n, channels, channel_layers // channels, h * w)
+    return reshape(layers, n, channels, channel_layers // max(channels, 1), h * w)
 
 
 def _volumes(columns: Any, layers: Any, is_single: bool) -> Any:
