@@ -21,7 +21,7 @@ placement.py            which device gets which modules
 ├── partition.py            the best cuts and the best order of devices
 ├── schedule_times.py       when each stage works
 ├── placement_plan.py, placement_picture.py     the answer
-└── op_cost.py, speed_measurement.py    one op predicted; a device measured
+└── speed_measurement.py    a device measured
 inference_queue.py      single inputs, answered in batches
 ├── request.py, request_buckets.py      one input; which of them make up a batch
 └── served_replica.py       the model on one device

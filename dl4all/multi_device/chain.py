@@ -92,7 +92,7 @@ def starts_by_hand(split: Split, chain: Sequence[Layer], devices: int) -> list[i
         >>> starts_by_hand(["conv2", "fc1"], chain, devices=3)
         [0, 3, 7]
     """
-    if isinstance(split, str):
+    if isinstance(split, str) or not isinstance(split, Sequence):
         raise ArgumentError(
             f"[pipeline] split must be 'auto', a list of the layers that stages begin with, or a list of "
             f"layers for each stage, got {split!r}"

@@ -23,6 +23,7 @@ from dl4all.multi_device.batch_norm import ShardedBatchNorm
 from dl4all.multi_device.broadcast import Broadcast
 from dl4all.multi_device.buffers import Buffers
 from dl4all.multi_device.copies import give_memory
+from dl4all.multi_device.group_module import GroupModule, check_parts
 from dl4all.multi_device.replica import Replica
 from dl4all.multi_device.sharded_step import Call, Part, ShardFailure
 from dl4all.multi_device.step_plan import StepPlan, estimate, parameters_of, predict
@@ -63,7 +64,7 @@ def parallel(
     return DataParallel(model, group, sync_batch_norm=sync_batch_norm)
 
 
-class DataParallel(Module):
+class DataParallel(GroupModule):
     """A model whose batches several unlike devices compute together, as if one device did.
 
     The model lies on the group's first device, where the optimizer works and results arrive. Every call
@@ -86,7 +87,7 @@ class DataParallel(Module):
             statistics are the first device's.
 
     Raises:
-        ArgumentError: the model is not a module.
+        ArgumentError: the model is not a module, or a part of it is itself over several devices.
 
     Example:
         >>> import dl4all as dl
@@ -106,8 +107,7 @@ class DataParallel(Module):
         sync_batch_norm: bool = True,
     ) -> None:
         super().__init__()
-        if not isinstance(model, Module):
-            raise ArgumentError(f"[parallel] expected a module, got {type(model).__name__}")
+        check_parts("parallel", model)
         self.group = group if isinstance(group, DeviceGroup) else DeviceGroup(group)
         self.module = self._placed(model)
         self.sync_batch_norm = sync_batch_norm
@@ -124,6 +124,7 @@ class DataParallel(Module):
             inputs: a batch; its numbers do not matter.
 
         Raises:
+            ArgumentError: there are no tensors, or they have no rows.
             TraceError: the model looks at numbers while it runs, so that its work is not known before.
 
         Example:
@@ -134,10 +135,15 @@ class DataParallel(Module):
             >>> net.plan(dl.zeros(96, 256, device="cpu")).rows
             (64, 32)
         """
+        tensors = tensors_of(list(inputs))
+        if not tensors or not tensors[0].ndim or not tensors[0].shape[0]:
+            raise ArgumentError(
+                "[plan] expected a batch, the tensors that the model is called with, with rows along axis 0; "
+                f"got {', '.join(type(one).__name__ for one in inputs) or 'nothing'}"
+            )
         if self._work is None:
             self._work = batch_work(self.module, *inputs)
             self._set_estimates()
-        tensors = tensors_of(list(inputs))
         rows, devices = tensors[0].shape[0], self.group.alive
         sizes = parameters_of(self.module, synchronized=self.sync_batch_norm)
         row_nbytes = sum(tensor.numel() * tensor.dtype.itemsize for tensor in tensors) / rows
@@ -180,13 +186,13 @@ class DataParallel(Module):
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """The model's outputs for the whole batch, on the group's first device."""
         if len(self.group) == 1:
-            primary = self.group.primary
-            inputs, options = map_tensors((inputs, options), lambda tensor: tensor.to(primary))
-            return self.module(*inputs, **options)
+            return self._on_primary(inputs, options)
         tensors = tensors_of([inputs, options])
-        rows = next((tensor.shape[0] for tensor in tensors if tensor.ndim), 0)
-        if not rows:
+        rows = next((tensor.shape[0] for tensor in tensors if tensor.ndim), None)
+        if rows is None:
             raise ArgumentError("[parallel] expected tensors with the rows of a batch along axis 0, got none")
+        if not rows:
+            return self._on_primary(inputs, options)
         modes = [(module, module.training) for module in self.module.modules()]
         random = default_generator().get_state()
         call = Call(inputs, options, random, is_grad_enabled(), rows, modes)
@@ -204,6 +210,12 @@ class DataParallel(Module):
             self._add_node(call, parts, outputs, list(wanting.values()))
         remaining = iter(outputs)
         return map_tensors(parts[0].outputs, lambda _: next(remaining))
+
+    def _on_primary(self, inputs: Any, options: Any) -> Any:
+        """The model's outputs where nothing is to be split."""
+        primary = self.group.primary
+        inputs, options = map_tensors((inputs, options), lambda tensor: tensor.to(primary))
+        return self.module(*inputs, **options)
 
     def _forward(self, call: Call, *, again: bool = False) -> list[Part]:
         """Compute all rows, on other devices where some fail. With `again`, buffers stay as they are."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DeviceError, GradientError, ShapeError
 from dl4all.multi_device.chain import Layer, Split, chain_of, inseparable, starts_by_hand
+from dl4all.multi_device.group_module import GroupModule, check_parts
 from dl4all.multi_device.micro_batches import Passage
 from dl4all.multi_device.partition import Part
 from dl4all.multi_device.schedule import only, schedule_of
@@ -58,7 +59,8 @@ def pipeline(
             hand, it has the devices' memory checked.
 
     Raises:
-        ArgumentError: the model is no chain of layers, or the split or a number is not possible.
+        ArgumentError: the model is no chain of layers, a part of it is itself over several devices, or the
+            split or a number is not possible.
         OutOfMemoryError: the model does not fit into the memory of the devices; the message has the numbers.
 
     Example:
@@ -73,6 +75,7 @@ def pipeline(
         >>> [len(stage.layers) for stage in piped.stages], loss.device
         ([4, 4], device('cpu#1'))
     """
+    check_parts("pipeline", model)
     chain, devices = chain_of(model), group.alive
     schedule_of(schedule, len(devices), micro_batches)  # raises what is wrong with them
     if example is not None:
@@ -109,7 +112,7 @@ def _parts_by_hand(split: Split, chain: Sequence[Layer], devices: int) -> list[P
     return [Part(start, end, device) for device, (start, end) in enumerate(zip(starts, ends, strict=True))]
 
 
-class Pipeline(Module):
+class Pipeline(GroupModule):
     """A model whose layers live on several devices; made by :func:`dl4all.pipeline`.
 
     Called, it gives what the model gives, on the last stage's device, and gradients flow back through it; it

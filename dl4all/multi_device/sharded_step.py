@@ -272,6 +272,7 @@ def _run(
 
     Raises:
         ShardFailure: a device has failed, or did not come to an end in time.
+        DeviceError: the group's streams were closed meanwhile.
     """
 
     def guarded(part: Part) -> None:
@@ -302,12 +303,26 @@ def _run(
     if isinstance(failure, ShardFailure):  # the cause of what the others met with
         raise failure
     if meeting.error is None:
+        _check_computed(parts, tasks)
         return
     if meeting.failed is None:
         assert failure is not None
         raise failure
     part = parts[meeting.failed]
     raise ShardFailure(part.replica.device, part.shard.rows, meeting.error) from meeting.error
+
+
+def _check_computed(parts: Sequence[Part], tasks: Sequence[Task]) -> None:
+    """
+    Raises:
+        DeviceError: a part was cancelled, as the streams were closed meanwhile.
+    """
+    for part, task in zip(parts, tasks, strict=False):
+        if task.state == "cancelled":
+            raise DeviceError(
+                f"[parallel] {part.replica.device} did not compute its {part.shard.rows} rows, as its stream "
+                "was closed meanwhile"
+            )
 
 
 def _late(group: DeviceGroup, parts: Sequence[Part], tasks: Sequence[Task]) -> list[Part]:

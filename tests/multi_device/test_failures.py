@@ -57,6 +57,7 @@ def retired(group: DeviceGroup) -> list[int]:
     return [number for number, device in enumerate(group.devices) if device in group.retired]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 @each("phase, after, number", itertools.product(PHASES, (0, 3), (1, 2)))
 def test_a_failure_of_another_device(kind: Any, phase: str, after: int, number: int) -> None:

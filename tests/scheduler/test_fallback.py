@@ -34,6 +34,7 @@ from dl4all.runtime.vulkan.instance import api
 from dl4all.scheduler import fallback
 from dl4all.scheduler.device import Device
 from dl4all.scheduler.programs import Launch, Programs
+from tests.conftest import need
 from tests.ops.test_too_large import results
 from tests.support.operands import LAYOUTS, compare, operands_of, reference
 from tests.support.subcases import each_example
@@ -425,3 +426,22 @@ def test_a_profile_without_one(vulkan: Device) -> None:
         x + x
     assert not [event for event in p.events if event.kind == "fallback"]
     assert "want of a kernel" not in str(p)
+
+
+def test_a_profile_changes_no_count() -> None:
+    """What falls back while somebody profiles is counted as it is otherwise."""
+    need("vulkan:0")
+    x = dl.rand(5, 3, device="vulkan:0", dtype="float64")
+
+    def counts() -> list[tuple[str, int]]:
+        fallback.reset()
+        with fallback.policy("silent"):
+            x.erfinv().numpy()
+            dl.linalg.svd(x)
+        return [(row.op, row.calls) for row in fallback.report()]
+
+    plain = counts()
+    with dl.profile():
+        profiled = counts()
+    assert plain
+    assert profiled == plain
