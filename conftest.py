@@ -21,11 +21,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.rootpath != Path(__file__).parent:
         return
     from tests.conformance.targets import OWN
-    from tests.support import process_memory, selection, validation
+    from tests.support import folder_shares, left_on, process_memory, selection, validation
 
     config.pluginmanager.register(validation, "validation")
     config.pluginmanager.register(process_memory, "process memory")
     config.pluginmanager.register(selection, "selection")
+    config.pluginmanager.register(left_on, "left on")
+    config.pluginmanager.register(folder_shares, "folder shares")
     config.stash[WAYS] = OWN
 
 

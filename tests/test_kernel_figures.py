@@ -249,6 +249,7 @@ def pipelines() -> list[Pipeline]:
     return gather(info, frozenset({"int64", "subgroup_shuffle", "subgroup_arithmetic"}))
 
 
+@pytest.mark.full
 def test_pipelines_have_the_constants_that_ops_use(pipelines: list[Pipeline]) -> None:
     names = [pipeline.name for pipeline in pipelines]
     assert len(set(names)) == len(names)
@@ -265,6 +266,7 @@ def test_pipelines_have_the_constants_that_ops_use(pipelines: list[Pipeline]) ->
     assert not any("SHUFFLE=1" in name for name in used)
 
 
+@pytest.mark.full
 def test_workgroups_follow_the_constants(pipelines: list[Pipeline]) -> None:
     lanes = {p.used_by: p.lanes for p in pipelines if p.used_by.startswith("gemm shared")}
     assert (

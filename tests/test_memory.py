@@ -199,6 +199,7 @@ class Failing:
         return self.allocate(nbytes, kind)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "strategy", "every"),
     [

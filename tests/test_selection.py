@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.selection import REPOSITORY, covering
+from tests.support.selection import REPOSITORY, _sample, covering
 
 DEVICES = ("cpu", "vulkan:0", "kompute:0")
 OPS = REPOSITORY / "tests" / "ops" / "test_ops.py"
@@ -21,10 +21,14 @@ class Case:
 
     _idlist: tuple[str, ...]
     path: Path
+    sampled: int = 1
 
     @property
     def callspec(self) -> Case:
         return self
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return pytest.mark.sampled(self.sampled).mark if name == "sampled" and self.sampled > 1 else None
 
     @property
     def nodeid(self) -> str:
@@ -85,3 +89,13 @@ def test_what_lies_above_the_ops_runs_again_in_one_case_for_each_device() -> Non
 def test_any_order_of_collection_gives_the_same_cases() -> None:
     cases = [case(*ids) for ids in PRODUCT]
     assert covering(cases, once=False) == covering(cases[::-1], once=False)
+
+
+def test_a_sample_is_taken_on_each_device() -> None:
+    ids = [(device, f"case{number}") for device in DEVICES for number in range(23)]
+    cases: Any = [Case(one, OPS, sampled=5) for one in ids]
+    taken = values(set(_sample(cases)))
+    assert {one[0] for one in taken} == set(DEVICES)
+    assert len(taken) == 5 * len(DEVICES)
+    assert taken == values(set(_sample(cases[::-1])))
+    assert len(_sample([case(*one) for one in ids])) == len(ids)

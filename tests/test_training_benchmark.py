@@ -52,6 +52,7 @@ def test_quick_steps_compute_what_pytorch_computes() -> None:
     assert all(spent > 0 for times in found.values() for spent in times.values())
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(set(CASES) - set(QUICK)))
 def test_first_losses_are_those_of_pytorch(name: str) -> None:
     calls, _ = training.steps(name, ("cpu",), compiled=False)

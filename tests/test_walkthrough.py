@@ -91,6 +91,7 @@ class Reader:
         assert process.returncode == -signal.SIGKILL, f"{command} ended by itself:\n{errors.decode()}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.vulkan
 @pytest.mark.parametrize(("here", "there"), [("cpu", "vulkan:0"), ("vulkan:0", "cpu")])

@@ -41,6 +41,7 @@ def chosen(group: str, device: str) -> list[Case]:
     return list(GROUPS[group][0][::step])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("group", GROUPS)
 def test_values_and_gradients_of_special_numbers(group: str, device: str) -> None:
     sets = GROUPS[group][1] if FULL else GROUPS[group][1][:2]

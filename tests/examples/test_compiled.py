@@ -58,6 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cat.txt").write_text("the cat sat on the mat, and " * 100)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_on_the_cpu(name: str) -> None:
     if name in NEEDS:

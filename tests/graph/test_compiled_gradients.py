@@ -222,3 +222,17 @@ def _in_place(wrap: Wrap, tensor: Callable[..., dl.Tensor]) -> list[Any]:
 @pytest.mark.parametrize("story", [_through_an_older_history, _kept_within, _in_place])
 def test_gradients_that_cannot_be_replayed(story: Story, device: str) -> None:
     play(story, device, compiles=False)
+
+
+def test_slices_that_share_one_element(device: str) -> None:
+    x = dl.arange(7.0, device=device).requires_grad_()
+
+    def function(x: dl.Tensor) -> dl.Tensor:
+        return x[:4].square().sum() + (x[3:] * 1.5).sum()
+
+    run = dl.compile(function)
+    for _ in range(4):
+        x.grad = None
+        run(x).backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [0.0, 2.0, 4.0, 7.5, 1.5, 1.5, 1.5]

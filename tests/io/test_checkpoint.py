@@ -175,3 +175,24 @@ def test_a_process_killed_while_writing(tmp_path: Path) -> None:
         assert (found["a"] == found["step"]).all()
         save_checkpoint(run, found["step"] + 1, {"step": 0})
         assert not list(run.glob(".unfinished*"))
+
+
+def test_a_folder_appears_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made beside the others and renamed; who reads the old one of the same step goes on reading it."""
+    renamed: list[Path] = []
+    rename = Path.rename
+
+    def noting(self: Path, target: Any) -> Path:
+        renamed.append(Path(target))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", noting)
+    root = tmp_path / "run"
+    path = Path(dl.io.save_checkpoint(root, 3, {"losses": [0.5]}))
+    assert renamed == [path]
+    file = next(one for one in sorted(path.rglob("*")) if one.is_file())
+    old = file.read_bytes()
+    with file.open("rb") as reader:
+        dl.io.save_checkpoint(root, 3, {"losses": [0.25]})
+        assert reader.read() == old
+    assert renamed[-1] == path

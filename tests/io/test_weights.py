@@ -251,3 +251,14 @@ def test_saving_what_the_format_cannot_hold(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="absent"):
         save_weights(tmp_path / "absent" / "a.safetensors", {"w": np.zeros(2)})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_of_the_old_file_goes_on_reading_it(tmp_path: Path) -> None:
+    """The new file takes the old one's place; it is not written into it."""
+    file = tmp_path / "weights.safetensors"
+    save_weights(file, {"w": np.zeros(3, np.float32)})
+    old = file.read_bytes()
+    with file.open("rb") as reader:
+        save_weights(file, {"w": np.ones(3, np.float32)})
+        assert reader.read() == old
+    assert file.read_bytes() != old

@@ -173,6 +173,7 @@ def test_forward_with_fewer_workgroups_than_work(
     compare(result, reference(op, list(elements), **dict(case.arguments)))
 
 
+@pytest.mark.sampled(2)
 @each_example("dtype", ["float64", "float16"], most=4)
 def test_other_floats(op: Op[...], case: Example, dtype: str, device: str) -> None:
     """By way of the host or of float32; float16 is compared where its rounding does not add up."""
@@ -216,6 +217,7 @@ UNSIGNED_ARGUMENTS = {"hardtanh": {"min_val": 1.0, "max_val": 6.0}}
 """Where defaults are negative numbers."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("op", ELEMENTWISE, ids=name)
 @each("dtype", DTYPES)
 def test_elementwise_ops_take_every_dtype(op: Elementwise[...], dtype: np.dtype[Any], device: str) -> None:

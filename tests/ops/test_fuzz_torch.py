@@ -379,6 +379,7 @@ FAMILIES = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
 def test_functions(family: Callable[[], st.SearchStrategy[Case]], device: str) -> None:
     @fuzzed

@@ -32,6 +32,7 @@ def guarded() -> Iterator[dl.Device]:
         yield dl.Device.of_backend("vulkan:0", dl.device("vulkan:0")._backend)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.vulkan
 @each_example("layout", ["contiguous", "offset"], most=6)
 def test_no_op_writes_beyond_its_memory(op: Op[...], case: Example, layout: str, guarded: dl.Device) -> None:

@@ -68,6 +68,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.vulkan
 @pytest.mark.parametrize("name", CASES)
 def test_long_loops_are_right(name: str) -> None:

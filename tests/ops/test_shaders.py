@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import itertools
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -143,8 +144,8 @@ def test_ops_launch_the_shaders_that_they_declare(monkeypatch: pytest.MonkeyPatc
 def _launch(place: dl.Device, ops: list[Any], loaded: set[spirv.Shader]) -> None:
     """Ops with operands of all dtypes in all layouts, until all shaders that they declare are loaded.
 
-    A device that computes nothing tells in advance which calls load a shader that was not there yet; only
-    those are compiled and computed. In a full run, all are.
+    A device that computes nothing tells in advance which calls load a shader that was not there yet; of every
+    fourth op those are compiled and computed. In a full run, all are.
     """
     imitation = dl.Device.of_backend("null:0", NullBackend(place.info, place.features))
     for op in ops:
@@ -154,7 +155,7 @@ def _launch(place: dl.Device, ops: list[Any], loaded: set[spirv.Shader]) -> None
                 if set(op.kernel.shaders) <= loaded:
                     break
                 call(place=imitation)
-            if FULL or len(loaded) > before:
+            if FULL or (len(loaded) > before and zlib.crc32(op.name.encode()) % 4 == 0):
                 expected = set(loaded)
                 result, right = call(place=place)
                 assert FULL or loaded == expected

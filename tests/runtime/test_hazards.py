@@ -75,3 +75,23 @@ def test_a_buffer_that_was_freed_is_forgotten() -> None:
     hazards.forget(B)
     assert not hazards.found([Span(B, 0, 4)], [])
     assert hazards.found([], [Span(A, 0, 4)])
+
+
+def test_a_longer_piece_with_the_same_start_counts() -> None:
+    hazards = Hazards()
+    hazards.add([], [Span(A, 0, 64)])
+    hazards.add([], [Span(A, 0, 128)])
+    assert hazards.found([Span(A, 64, 64)], [])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pieces_with_the_same_starts(seed: int) -> None:
+    """Without a barrier in between, beside a plain list of all spans."""
+    chosen, hazards, spans = random.Random(seed), Hazards(), list[Span]()
+    for _ in range(MANY - 1):
+        span = Span(A, 64 * chosen.randrange(6), 64 * chosen.randrange(1, 5))
+        asked = Span(A, 64 * chosen.randrange(10), 64)
+        overlaps = any(s.offset < asked.offset + 64 and asked.offset < s.offset + s.nbytes for s in spans)
+        assert hazards.found([asked], []) is overlaps
+        hazards.add([], [span])
+        spans.append(span)

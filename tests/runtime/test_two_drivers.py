@@ -141,8 +141,10 @@ def test_at_one_address_they_are_one_device(drivers: dict[str, str], tmp_path: P
 def test_conformance(found: dict[str, Any], drivers: dict[str, str]) -> None:
     """And ops by what drivers differ in. DL4ALL_TEST_DEVICES makes a missing device a failure.
 
-    The usual run asks SwiftShader alone and without Kompute, since the other tests ask this machine's driver.
+    The usual run asks SwiftShader alone, without Kompute and without ops, since the other tests ask this
+    machine's driver.
     """
+    ops = ["tests/ops/linalg/test_gemm.py", "tests/ops/test_shaders.py"] if FULL else []
     if FULL:
         wanted = [f"{backend}:{info['index']}" for info in found.values() for backend in info["backends"]]
         left_out = ""
@@ -154,7 +156,7 @@ def test_conformance(found: dict[str, Any], drivers: dict[str, str]) -> None:
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "vulkan and not slow"),
             *("tests/conformance", "dl4all/testing/conformance"),
-            *("tests/ops/linalg/test_gemm.py", "tests/ops/test_shaders.py", SOFTMAX),
+            *(*ops, SOFTMAX),
             # All layouts with all tiles, and all shaders on all hardware, take minutes on each driver.
             *("-k", f"not turned_operands and not rows_apart and not launch_the_shaders{left_out}"),
         ],

@@ -82,9 +82,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     by_function: dict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
     for item in taken:
         by_function[item.path, item.nodeid.partition("[")[0]].append(item)
-    kept = {item for cases in by_function.values() for item in covering(cases, once=AGAIN)}
+    kept = {item for cases in by_function.values() for item in covering(_sample(cases), once=AGAIN)}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
+
+
+def _sample(items: list[pytest.Item]) -> list[pytest.Item]:
+    """One of every ``count`` cases of a test that is marked ``sampled(count)``, on each of its devices."""
+    marker = items[0].get_closest_marker("sampled")
+    if marker is None:
+        return items
+    (count,) = marker.args
+    by_device: dict[Combination, list[pytest.Item]] = defaultdict(list)
+    for item in sorted(items, key=lambda item: zlib.crc32(item.nodeid.encode())):
+        by_device[_devices(item)].append(item)
+    kept = {item for cases in by_device.values() for item in cases[::count]}
+    return [item for item in items if item in kept]
+
+
+def _devices(item: pytest.Item) -> Combination:
+    return tuple(value for value in enumerate(_ids(item)) if DEVICE.fullmatch(value[1]))
 
 
 def _only_in_full(item: pytest.Item) -> bool:
@@ -150,7 +167,7 @@ def _ids(item: pytest.Item) -> Sequence[str]:
 
 def _combinations(item: pytest.Item, once: bool) -> set[Combination]:
     values = list(enumerate(_ids(item)))
-    devices = tuple(value for value in values if DEVICE.fullmatch(value[1]))
+    devices = _devices(item)
     if once and not within(item, EACH_VALUE_AGAIN) and not isinstance(_parameters(item).get("op"), Op):
         return {devices}
     others = [value for value in values if value not in devices]

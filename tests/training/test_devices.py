@@ -149,6 +149,7 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
         check(alone(), run(second, folder=folder, checkpoint_every=2, resume=True))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [*FATAL, "memory"])
 @each("phase, after", [*itertools.product(PHASES, (12, 30)), ("", 60), ("", 200)])
 def test_a_failure_of_the_primary_device(kind: Any, phase: str, after: int) -> None:

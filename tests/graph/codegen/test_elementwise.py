@@ -55,6 +55,7 @@ def compare(function: Any, *inputs: dl.Tensor) -> Graph:
     return one
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("op", "dtype"), DECLARED, ids=IDS)
 def test_every_op(op: Elementwise[...], dtype: str) -> None:
     rng = generator("generated", op.name, dtype)

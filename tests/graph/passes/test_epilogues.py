@@ -75,6 +75,7 @@ CONV_EPILOGUES = [
 """Each pair is a program to compile: the usual run takes a third of them."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.vulkan
 @pytest.mark.parametrize(("case", "epilogue"), CONV_EPILOGUES)
 def test_convolutions(case: str, epilogue: str) -> None:
@@ -103,6 +104,7 @@ SUMS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.vulkan
 @pytest.mark.parametrize("form", ["", "plain 64x64", "shared 64x64", "words64 64x16", "shuffle 16x12"])
 @pytest.mark.parametrize("case", SUMS)
@@ -207,3 +209,17 @@ def _tune(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         return space.candidates.get(name, space.candidates[space.usual(device, space.key(problem))])
 
     monkeypatch.setattr(autotune, "choose", choose)
+
+
+@pytest.mark.vulkan
+@pytest.mark.parametrize("after", [lambda x, y: x - y, lambda x, y: x / (y + 40.0)])
+def test_the_product_is_the_second_operand(after: Any) -> None:
+    """Of ops whose operands differ in what they mean."""
+    need_bindings(8)
+    a, b, x = _random((13, 20), (20, 8), (13, 8))
+    name = "sub" if after(5, 3) == 2 else "add_true_divide"
+
+    def function(a: Any, b: Any, x: Any) -> Any:
+        return after(x, a @ b)
+
+    _check(function, [a, b, x], [f"matmul_{name}"])

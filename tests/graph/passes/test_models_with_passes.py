@@ -42,6 +42,7 @@ def _check(case: str, device: str) -> None:
         np.testing.assert_allclose(compiled, plain, rtol=2e-3, atol=2e-5)
 
 
+@pytest.mark.sampled(3)
 @on_each_device
 @pytest.mark.parametrize("passes", ["", "none"], ids=["all", "none"])
 @pytest.mark.parametrize("case", CASES)

@@ -81,6 +81,7 @@ def test_results() -> None:
     same_bits(replay(result, x), replay(traced, x))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.vulkan
 @pytest.mark.parametrize("seed", range(12))
 def test_random_programs(seed: int) -> None:

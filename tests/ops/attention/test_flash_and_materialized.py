@@ -22,6 +22,7 @@ ATTENTION = [
 IDS = [f"{name}-{case}" for name, case in ATTENTION]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.vulkan
 @pytest.mark.parametrize(("name", "case"), ATTENTION, ids=IDS)
 @pytest.mark.parametrize("products", [False, True], ids=["tiles", "products"])
@@ -36,6 +37,7 @@ def test_flash_and_materialized_agree_with_the_reference(
     compare(result, reference(op, list(elements), **dict(case.arguments)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.vulkan
 @pytest.mark.parametrize("products", [False, True], ids=["tiles", "products"])
 @pytest.mark.parametrize("keys", [64, 67])

@@ -99,6 +99,7 @@ def test_transposed_convolution(axes: int, algorithm: str, device: str) -> None:
         check(f"conv_transpose{axes}d", case, device)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("x", "w", "arguments"),
     [

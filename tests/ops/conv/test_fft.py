@@ -187,6 +187,7 @@ def test_transforms_with_barriers(case: Any, monkeypatch: pytest.MonkeyPatch) ->
     check(case, "vulkan:0")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.vulkan
 @pytest.mark.parametrize("length", [2**n for n in range(3, 11)])
 @pytest.mark.parametrize("subgroups", [True, False])

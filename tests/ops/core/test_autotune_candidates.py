@@ -132,6 +132,7 @@ def test_a_name_is_declared_once() -> None:
         autotune.declare(GEMM)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.vulkan
 @pytest.mark.parametrize(
     ("name", "label"),

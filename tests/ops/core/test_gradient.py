@@ -85,6 +85,7 @@ def test_every_op_has_a_small_example() -> None:
     assert [op.name for op in DIFFERENTIABLE if smallest(op) > SMALL] == []
 
 
+@pytest.mark.sampled(2)
 @each_example("layout", LAYOUTS.values(), ops=DIFFERENTIABLE, most=5)
 def test_against_the_cpu(op: Op[...], case: Example, layout: Layout, device: str) -> None:
     """In float32 on every device with every layout of operands, against float64 on the CPU."""

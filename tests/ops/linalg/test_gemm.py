@@ -72,6 +72,7 @@ def agree(got: npt.NDArray[Any], expected: npt.NDArray[Any], k: int) -> None:
     assert np.abs(got - expected).max() < 4e-7 * (k + 4) * max(1.0, float(np.abs(expected).max()) ** 0.5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("tile")
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
 @pytest.mark.parametrize("pad", [0, 1, 4], ids=["tight", "odd rows", "aligned rows"])

@@ -54,6 +54,7 @@ def test_nothing_is_left(driver: Driver, code: Module) -> None:
     assert driver.calls["vkCreateDevice"] == driver.calls["vkDestroyDevice"] == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("limits", ["", "minimum"])
 @pytest.mark.parametrize("zero_copy", [True, False], ids=["zero-copy", "staging"])
 def test_every_call_failing_once(
