@@ -1,7 +1,8 @@
 """``torch.distributed`` on ``dlall``: the collectives of the CPU, such as gloo's, with copies around them.
 
 ``init_process_group("gloo")`` takes tensors on ``dlall`` then, and so does ``DistributedDataParallel``. A
-collective has come when its call returns; ``async_op=True`` returns a handle that is done.
+collective has come when its call returns; ``async_op=True`` returns a handle that is done. What ``isend`` and
+``irecv`` return is done when it has been waited for, as each needs the other to begin.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ WRITTEN = {
 }
 """The ops behind PyTorch's collectives, and which of their arguments they write."""
 
+POINT_TO_POINT = ("send", "recv_", "recv_any_source_")
+"""Those of them between two processes."""
+
 
 class PlainHostMemory(TorchDispatchMode):
     """Takes plain memory of the CPU for pinned memory.
@@ -81,7 +85,8 @@ def register() -> None:
         for name, written in WRITTEN.items():
             packet = getattr(torch.ops.c10d, name, None)
             if packet is not None:
-                library.impl(name, _staged(packet.default, written), "PrivateUse1", allow_override=True)
+                kernel = _staged(packet.default, written, waits=name not in POINT_TO_POINT)
+                library.impl(name, kernel, "PrivateUse1", allow_override=True)
     _LIBRARIES.append(library)  # the kernels are there as long as it is
     _note_searching(torch.nn.parallel.DistributedDataParallel)
 
@@ -103,7 +108,7 @@ def backward_mode() -> contextlib.AbstractContextManager[Any]:
     return PlainHostMemory() if searching else contextlib.nullcontext()
 
 
-def _staged(op: Any, written: tuple[int, ...]) -> Callable[..., Any]:
+def _staged(op: Any, written: tuple[int, ...], *, waits: bool) -> Callable[..., Any]:
     """A collective on copies on the CPU."""
     with_result = len(op._schema.returns) == 2
 
@@ -120,10 +125,14 @@ def _staged(op: Any, written: tuple[int, ...]) -> Callable[..., Any]:
         _serve_cpu(next(value for value in args if isinstance(value, torch.ScriptObject)))
         result = op._handle.redispatch_boxed(memory.CPU_KEYS, *map(down, args))
         work = result[1] if with_result else result
+        results = [(value, hosts[id(value)]) for at in written for value in _tensors(args[at])]
+        if not waits:
+            from dl4all.torch.messages import Message  # only where PyTorch has torch.distributed
+
+            return Message(work, tuple(hosts.values()), results).boxed()
         work.wait()
-        for at in written:
-            for value in _tensors(args[at]):
-                value.copy_(hosts[id(value)])
+        for value, host in results:
+            value.copy_(host)
         return (args[0], work) if with_result else work
 
     return kernel

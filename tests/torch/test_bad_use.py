@@ -229,6 +229,18 @@ parts = [torch.empty(2, device="dlall") for _ in range(2)]
 dist.all_gather(parts, torch.full((2,), float(rank), device="dlall"))
 assert total.tolist() == [3.0] * 3 and [part.tolist() for part in parts] == [[0.0, 0.0], [1.0, 1.0]]
 
+if rank:
+    assert dist.recv(total) == 0 and total.tolist() == [5.0] * 3  # from whoever sends
+else:
+    dist.send(torch.full((3,), 5.0, device="dlall"), 1)
+received = torch.zeros(3, 2, device="dlall")
+sent = dist.isend(torch.arange(3.0, device="dlall") + rank, 1 - rank)
+came = dist.irecv(received[:, 1], 1 - rank)
+for message in (came, sent, sent):  # each process sends before it receives, and waits once more than it must
+    message.wait()
+assert received.tolist() == [[0.0, 1.0 - rank], [0.0, 2.0 - rank], [0.0, 3.0 - rank]]
+assert sent.is_completed() and came.is_completed()
+
 torch.manual_seed(5)
 host = torch.nn.Sequential(torch.nn.Linear(7, 11), torch.nn.Tanh(), torch.nn.Linear(11, 3))
 x, y = torch.randn(8, 7), torch.randn(8, 3)
