@@ -32,5 +32,9 @@ class ParamGroup(dict[str, Any]):
         self.writes += 1
         super().update(*args, **options)
 
+    def __ior__(self, options: Any) -> ParamGroup:  # type: ignore[override,misc]  # dict's own sets them in C
+        self.update(options)
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
         return ParamGroup, (dict(self),)

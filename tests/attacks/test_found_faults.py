@@ -90,14 +90,15 @@ def test_steps_of_plain_sgd_that_pause_are_compiled() -> None:
         trained(OPTIMIZERS["SGD"], "a branch", compiled=True, device="cpu")
 
 
-def test_a_compiled_step_that_sets_an_option_sets_it_each_time() -> None:
+@pytest.mark.parametrize("setter", ["__setitem__", "update", "__ior__"])
+def test_a_compiled_step_that_sets_an_option_sets_it_each_time(setter: str) -> None:
     w = dl.nn.Parameter(dl.ones(2, device="cpu"))
     opt = dl.optim.SGD([w], lr=0.5)
 
     def step(x: Any) -> None:
         opt.zero_grad()
         (w * x).sum().backward()
-        opt.param_groups[0]["lr"] = 0.25
+        getattr(opt.param_groups[0], setter)(*(("lr", 0.25) if setter == "__setitem__" else ({"lr": 0.25},)))
         opt.step()
 
     run = dl.compile(step)
