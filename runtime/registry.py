@@ -304,7 +304,7 @@ locks_of: Callable[[Backend], Sequence[threading.RLock]] = _no_locks
 :mod:`dl4all.scheduler.current` puts :func:`dl4all.scheduler.shutdown.locks_of` here."""
 
 CLOSING_SECONDS = 10.0
-"""What :func:`close_all` waits for calls of other threads that are under way in a device."""
+"""The seconds that :func:`close_all` waits for calls of other threads that are under way in a device."""
 
 
 def open_device(name: str) -> Backend:

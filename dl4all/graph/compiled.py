@@ -272,7 +272,7 @@ def _can_compile_now() -> bool:
 
 
 def _settings() -> Hashable:
-    """What ops and new tensors depend on besides their arguments."""
+    """The settings that ops and new tensors depend on besides their arguments."""
     return tape.state.enabled, get_float32_matmul_precision(), default.dtype, chosen()
 
 

@@ -264,7 +264,7 @@ class _Quick:
 
 _STORAGE, _META = operator.attrgetter("storage"), operator.attrgetter("grad_meta")
 layout_of = operator.attrgetter("shape", "strides", "offset")
-"""How a tensor's elements lie in its storage."""
+"""The layout of a tensor's elements in its storage."""
 _CODE = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
 
 
@@ -505,7 +505,7 @@ def _groups(optimizer: Optimizer) -> list[tuple[Any, ...]]:
 
 
 def _option_writes(optimizer: Optimizer) -> list[int]:
-    """How often options were set, for each group."""
+    """The number of times that options were set, for each group."""
     return [group.writes if isinstance(group, ParamGroup) else 0 for group in optimizer.param_groups]
 
 

@@ -1,4 +1,4 @@
-"""What models over the devices of a group have in common."""
+"""The common base of models over the devices of a group."""
 
 from __future__ import annotations
 

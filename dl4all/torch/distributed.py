@@ -44,7 +44,7 @@ WRITTEN = {
 """The ops behind PyTorch's collectives, and which of their arguments they write."""
 
 POINT_TO_POINT = ("send", "recv_", "recv_any_source_")
-"""Those of them between two processes."""
+"""The ops between two processes."""
 
 
 class PlainHostMemory(TorchDispatchMode):

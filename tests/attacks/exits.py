@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 ENDINGS = {"return": 0, "sys.exit": 3, "exception": 1, "SIGTERM": -signal.SIGTERM, "closed device": 0}
-"""How a program ends, and its status."""
+"""The ways in which a program ends, and their statuses."""
 
 SECONDS = 0.4  # that threads are at work before the end
 

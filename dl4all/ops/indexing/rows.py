@@ -171,7 +171,7 @@ def each_once(input: T, axes: Iterable[int]) -> T:
 
 
 def steps_of(once: Shape, shape: Shape) -> Shape:
-    """What an index along each axis of a shape counts in the flattened elements of :func:`each_once`."""
+    """The weight of an index along each axis of a shape in the flattened elements of :func:`each_once`."""
     steps = zip(once, shape, contiguous_strides(once), strict=True)
     return tuple([step if one == size else 0 for one, size, step in steps])
 
