@@ -12,10 +12,11 @@ as many bits in 64-bit words, and if nothing but loads uses it. Every other vari
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from dl4all.runtime.spirv.instructions import TYPE_IMAGE, Declarations, instruction, instructions
 from dl4all.runtime.spirv.parser import (
     HEADER_WORDS,
     Decoration,
@@ -38,15 +39,7 @@ IMAGE_OF_TEXELS = (
     0,
 )  # a buffer: no depth, not arrayed, one sample, read by fetches, any format
 
-LINE, EXT_INST, TYPE_IMAGE, TYPE_RUNTIME_ARRAY, LOAD, ACCESS_CHAIN, IN_BOUNDS_ACCESS_CHAIN = (
-    8,
-    12,
-    25,
-    29,
-    61,
-    65,
-    66,
-)
+LINE, EXT_INST, TYPE_RUNTIME_ARRAY, LOAD, ACCESS_CHAIN, IN_BOUNDS_ACCESS_CHAIN = 8, 12, 29, 61, 65, 66
 VECTOR_EXTRACT_DYNAMIC, VECTOR_SHUFFLE, COMPOSITE_EXTRACT, COMPOSITE_INSERT = 77, 79, 81, 82
 IMAGE_FETCH, BITCAST, LOOP_MERGE, SELECTION_MERGE, SWITCH = 95, 124, 246, 247, 251
 # They have literal operands, which may equal an id, and take no pointers to buffers.
@@ -101,25 +94,8 @@ class _Chain(NamedTuple):
     component: int | None
 
 
-class _Declarations:
-    """New ids, and types that a module may lack: it must not have two of the same."""
-
-    def __init__(self, bound: int, ops: Instructions, tables: Tables) -> None:
-        self.bound = bound
-        self.words: list[int] = []
-        self._types = {(op, *args): id for id, (op, args) in tables.types.items()}
-        self._types |= {(TYPE_IMAGE, *args[1:]): args[0] for args in ops[TYPE_IMAGE]}
-
-    def id(self) -> int:
-        self.bound += 1
-        return self.bound - 1
-
-    def type(self, opcode: int, *operands: int) -> int:
-        known = self._types.get((opcode, *operands))
-        if known is None:
-            known = self._types[(opcode, *operands)] = self.id()
-            self.words += _instruction(opcode, known, *operands)
-        return known
+class _Declarations(Declarations):
+    """With the types of texels."""
 
     def component(self, format: TexelFormat) -> int:
         if format.kind == "float":
@@ -156,22 +132,9 @@ def read_as_texels(code: bytes, interface: Interface) -> TexelShader | None:
     }
     constants = {args[1]: args[2] for args in ops[Op.CONSTANT]}
     body = _body(words, buffers, bindings, chains, declarations, constants)
-    capability = _instruction(Op.CAPABILITY, CAPABILITY_SAMPLED_BUFFER)
+    capability = instruction(Op.CAPABILITY, CAPABILITY_SAMPLED_BUFFER)
     rewritten = [*words[:3], declarations.bound, *words[4:HEADER_WORDS], *capability, *body]
     return TexelShader(struct.pack(f"<{len(rewritten)}I", *rewritten), descriptors)
-
-
-def _instruction(opcode: int, *operands: int) -> list[int]:
-    return [(len(operands) + 1) << 16 | opcode, *operands]
-
-
-def _instructions(words: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """The opcode, first word and end of each."""
-    at = HEADER_WORDS
-    while at < len(words):
-        end = at + (words[at] >> 16)
-        yield words[at] & 0xFFFF, at, end
-        at = end
 
 
 def _candidates(ops: Instructions, tables: Tables, interface: Interface) -> dict[int, _Buffer]:
@@ -218,7 +181,7 @@ def _chains(words: Sequence[int], buffers: dict[int, _Buffer]) -> dict[int, _Cha
     """By id, pointers into buffers, whose loads are counted. Drops buffers that are used in another way."""
     chains: dict[int, _Chain] = {}
     in_function = False
-    for opcode, at, end in _instructions(words):
+    for opcode, at, end in instructions(words):
         in_function = in_function or opcode == Op.FUNCTION
         if not in_function or opcode in WITHOUT_POINTERS:
             continue
@@ -263,13 +226,13 @@ def _body(
     """Everything after the header: the variables declared anew, and fetches in place of loads."""
     head: list[int] = []
     functions: list[int] = []
-    for opcode, at, end in _instructions(words):
+    for opcode, at, end in instructions(words):
         operands = words[at + 1 : end]
         if opcode == Op.VARIABLE and operands[1] in buffers:
             continue
         if opcode == Op.DECORATE and operands[0] in buffers:
             if operands[1] == Decoration.BINDING:
-                head += _instruction(opcode, operands[0], Decoration.BINDING, bindings[operands[0]])
+                head += instruction(opcode, operands[0], Decoration.BINDING, bindings[operands[0]])
             elif operands[1] == Decoration.DESCRIPTOR_SET:
                 head += words[at:end]
         elif opcode in (ACCESS_CHAIN, IN_BOUNDS_ACCESS_CHAIN) and operands[1] in chains:
@@ -283,7 +246,7 @@ def _body(
     for buffer in buffers.values():
         image = declarations.image(buffer.format)
         pointer = declarations.type(Op.TYPE_POINTER, Storage.UNIFORM_CONSTANT, image)
-        declarations.words += _instruction(Op.VARIABLE, pointer, buffer.variable, Storage.UNIFORM_CONSTANT)
+        declarations.words += instruction(Op.VARIABLE, pointer, buffer.variable, Storage.UNIFORM_CONSTANT)
     return head + declarations.words + functions
 
 
@@ -293,7 +256,7 @@ def _fetch(
     """What loads `result` through a chain: a fetch of four components, and what makes the value of them."""
     buffer, format = chain.buffer, chain.buffer.format
     image = declarations.id()
-    written = _instruction(LOAD, declarations.image(format), image, buffer.variable)
+    written = instruction(LOAD, declarations.image(format), image, buffer.variable)
     steps: list[tuple[int, int, tuple[int, ...]]] = [
         (IMAGE_FETCH, declarations.vector(format, 4), (image, chain.element))
     ]
@@ -312,6 +275,6 @@ def _fetch(
         made = result if i + 1 == len(steps) else declarations.id()
         if opcode == VECTOR_SHUFFLE:
             operands = (value, *operands)
-        written += _instruction(opcode, kind, made, *([value] if i else []), *operands)
+        written += instruction(opcode, kind, made, *([value] if i else []), *operands)
         value = made
     return written
