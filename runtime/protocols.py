@@ -80,8 +80,15 @@ class Buffer(Protocol):
         """Give the memory back to the driver. No command that uses it may still be running."""
 
 
+VECTOR = 16  # bytes that programs read at a time
+
+
 class Span(NamedTuple):
-    """`nbytes` bytes of a buffer from `offset` on. :func:`span` makes one that is checked."""
+    """`nbytes` bytes of a buffer from `offset` on. :func:`span` makes one that is checked.
+
+    A program may read the last ``VECTOR`` bytes that begin within as a whole, if the buffer has them; it does
+    not depend on what is there. It writes nothing beyond the span.
+    """
 
     buffer: Any
     offset: int

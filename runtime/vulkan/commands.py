@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from dl4all.runtime.protocols import Copy, Fill, Grid, Span
+from dl4all.runtime.protocols import VECTOR, Copy, Fill, Grid, Span
 from dl4all.runtime.requirements import MAX_BINDINGS
 from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.program import VulkanProgram
@@ -166,6 +166,8 @@ class CommandWriter:
         infos, updates = self._infos, self._updates
         for i, (binding, span, kind, format, texel) in enumerate(program.bound):
             buffer, offset, nbytes = spans[span]
+            if nbytes % VECTOR:
+                nbytes = min(nbytes + -nbytes % VECTOR, buffer.nbytes - offset, program.largest_span)
             update = updates[i]
             update.dstSet = bound
             update.dstBinding = binding

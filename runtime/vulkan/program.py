@@ -46,6 +46,7 @@ class VulkanProgram:
         "_tiled",
         "_with_storage",
         "bound",
+        "largest_span",
         "layout",
         "module",
         "pipeline",
@@ -66,6 +67,7 @@ class VulkanProgram:
         rewritten = read_as_texels(module.code, module.interface) if texels else None
         self._code, descriptors = rewritten or (module.code, _storage_buffers(module))
         self.bound = tuple(map(_bound, descriptors))
+        self.largest_span = backend.info.limits.storage_buffer_range
         most = backend.info.limits.texel_elements
         self._fits = tuple((d.span, d.format.nbytes, most * d.format.nbytes) for d in descriptors if d.format)
         null = api().ffi.NULL
