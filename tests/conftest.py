@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from dl4all.runtime.simulated import clock
 from dl4all.scheduler.counters import forget_plans
 from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
+from tests.support.buffer_indices import compared
 from tests.support.deadline import deadline as deadline
 from tests.support.parallel_training import split_by_speed as split_by_speed
 from tests.support.validation import write_layer_settings as write_layer_settings
@@ -34,6 +36,7 @@ os.environ.setdefault("DL4ALL_DEVICE", "cpu")  # nor must it matter how fast thi
 os.environ.setdefault("DL4ALL_TOP", "0")  # nobody watches tests, and few want one more thread
 os.environ.setdefault("DL4ALL_VERIFY_GRAPHS", "1")  # after each pass
 os.environ.setdefault("DL4ALL_TUNE", "0")  # and their kernels: what was tuned here must not matter
+INDICES = os.environ.get("DL4ALL_TEST_INDICES", "0") == "1"
 REPOSITORY = Path(__file__).parents[1]
 REQUIRED = tuple(filter(None, map(str.strip, os.environ.get("DL4ALL_TEST_DEVICES", "").split(","))))
 DEVICES = tuple(dict.fromkeys(("cpu", "vulkan:0", "kompute:0", *REQUIRED)))
@@ -132,3 +135,13 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Allocator, "reuse", lambda self, nbytes, tag: None)  # new memory each time
     monkeypatch.setattr(Device, "allocate", poisoning)
     monkeypatch.setattr(Device, "reserve", reserving)
+
+
+@pytest.fixture(autouse=True)
+def within_buffers(request: pytest.FixtureRequest, poisoned: None) -> Iterator[None]:
+    """With DL4ALL_TEST_INDICES=1, compare the indices that kernels use with what is bound."""
+    if INDICES and request.node.get_closest_marker("vulkan"):
+        with compared(open_device("vulkan:0")):
+            yield
+    else:
+        yield

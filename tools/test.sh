@@ -50,6 +50,11 @@ PYTEST=(env OMP_NUM_THREADS=1 MALLOC_ARENA_MAX=2 "$PY" -m pytest -q -n 2 --dist 
 check "${PYTEST[@]}"
 check beside types "$types"
 check beside docs "$docs"
+# again, comparing the indices that kernels use with what is bound to them; the usual run does so for every op
+if [[ ${DL4ALL_TEST_FULL-} == 1 ]]; then
+    check env DL4ALL_TEST_INDICES=1 "${PYTEST[@]}" tests/ops tests/nn tests/optim tests/graph tests/torch \
+        -m 'vulkan and not slow' -k 'not kompute'
+fi
 # What follows looks at commands, not at races within kernels: one thread of llvmpipe's a process is quicker.
 export LP_NUM_THREADS=1
 # again, with every Vulkan call checked by the validation layers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,50 +10,8 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, Dl4allError, DTypeError, ShapeError
-from dl4all.ops.core.op import Example, Op
-from tests.conftest import need
-from tests.support.operands import LAYOUTS, operands_of
-from tests.support.subcases import each_example
 
 F = dl.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def poisoned() -> None:
-    """Instead of the one that fills memory: here there are guards around it."""
-
-
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[dl.Device]:
-    """A Vulkan device that looks behind each operand after each dispatch."""
-    need("vulkan:0")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DL4ALL_MEMORY_DEBUG", "1")
-        yield dl.Device.of_backend("vulkan:0", dl.device("vulkan:0")._backend)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.vulkan
-@each_example("layout", ["contiguous", "offset"], most=6)
-def test_no_op_writes_beyond_its_memory(op: Op[...], case: Example, layout: str, guarded: dl.Device) -> None:
-    tensors, _ = operands_of(op, case, LAYOUTS[layout], guarded)
-    for tensor in tensors:
-        if tensor is not None and tensor.dtype.kind == "f" and op.grad is not None:
-            tensor.requires_grad_()
-    result = op(*tensors, **dict(case.arguments))
-    if result.requires_grad:
-        result.backward(dl.randn(*result.shape, device=guarded))
-    guarded.synchronize()
-
-
-@pytest.mark.vulkan
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5])
-def test_linear_of_few_rows_writes_no_others(rows: int, guarded: dl.Device) -> None:
-    """A kernel takes four at a time."""
-    rng = np.random.default_rng(rows)
-    x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((rows, 13), (67, 13), (67,)))
-    result = F.linear(*(dl.tensor(a, device=guarded) for a in (x, w, b)))
-    np.testing.assert_allclose(result.numpy(), x @ w.T + b, rtol=1e-5, atol=1e-5)
 
 
 def ints(device: str, *values: int, dtype: str = "int64") -> dl.Tensor:
