@@ -107,11 +107,13 @@ def bernoulli_(input: T, p: Array | float = 0.5, *, generator: Generator | None 
 
     Args:
         input: of any dtype.
-        p: a number, or a tensor of floats of the input's shape and on its device.
+        p: a number, or a tensor of floats of the input's shape and on its device. A GPU does not look at its
+            elements: those above 1 count as 1, those below 0 and nan as 0.
         generator: the default one if not given.
 
     Raises:
-        ArgumentError: `p` is a number outside [0, 1], or a tensor of another shape or device.
+        ArgumentError: `p` is a number outside [0, 1], a tensor of another shape or device, or on the CPU one
+            with elements outside [0, 1].
         DTypeError: `p` is a tensor, but not of floats.
 
     Example:
@@ -136,6 +138,8 @@ def bernoulli_(input: T, p: Array | float = 0.5, *, generator: Generator | None 
         probabilities = unwrap(p, levels) if levels else p
 
     def on_host(seed: int, offset: int, count: int, probability: Any) -> Any:
+        if not ((probability >= 0) & (probability <= 1)).all():
+            raise ArgumentError("[bernoulli_] expected probabilities from 0 to 1, got some outside or nan")
         units = philox.filled(np.empty(count, np.float32), seed, offset, philox.uniform)
         return units < probability.reshape(-1).astype(np.float32, copy=False)
 

@@ -461,6 +461,8 @@ def test_normal_of_tensors(device: str) -> None:
             r"shape \(3,\) on cpu, got \(2,\)",
         ),
         (lambda x: x.bernoulli_(dl.randint(2, (3,), device="cpu")), DTypeError, "floats, got int64"),
+        (lambda x: x.bernoulli_(x + 1.5), ArgumentError, "probabilities from 0 to 1, got some outside"),
+        (lambda x: x.bernoulli_(x + math.nan), ArgumentError, "probabilities from 0 to 1, got some outside"),
         (lambda x: x[:1].expand(3).uniform_(), ArgumentError, "share their memory"),
         (lambda x: dl.randint(2, (3,), device="cpu").uniform_(), DTypeError, "a tensor of floats, got int64"),
         (lambda x: dl.randint(3, 3, (1,)), ArgumentError, "low < high, got 3 and 3"),
