@@ -397,6 +397,9 @@ def test_small_changes_and_new_kernels_are_none() -> None:
     close = row(instructions=760, loop=dataclasses.replace(LOOP, vectors=303))
     assert rules.changes(one(GOOD), one(close)) == []
     assert rules.changes(one(GOOD, "a"), one(row(waves=4), "b")) == []
+    [problem] = rules.problems(one(GOOD, "a"), one(GOOD, "b"))
+    assert problem.startswith("has no committed figures: ")
+    assert problem.endswith(": b")
 
 
 def test_loops_are_compared_where_arithmetic_counts() -> None:
@@ -527,6 +530,7 @@ def check(family: str, text: str) -> None:
     assert rules.problems(committed.get(family), now) == []
 
 
+@pytest.mark.full
 def test_staged_products_are_no_worse() -> None:
     check("navi21", "gemm shared 64x64")
 

@@ -126,7 +126,8 @@ def _changes(before: Figures, now: Figures, *, loops: bool) -> Iterator[tuple[st
 
 
 def problems(before: Collection | None, now: Collection) -> list[str]:
-    """What a check refuses: what does not compile, rules that were not broken before, and what became worse.
+    """What a check refuses: what does not compile or was not written down, rules that were not broken before,
+    and what became worse.
 
     Figures move with the driver: beside those of another version, only what does not compile counts.
     """
@@ -138,5 +139,10 @@ def problems(before: Collection | None, now: Collection) -> list[str]:
         new = [rule for rule in rules if rule not in known.get(name, ())]
         found += [f"breaks the rule of {rule}: {now.used_by[name]}: {name}" for rule in new]
     if before is not None:
+        found += [
+            f"has no committed figures: {now.used_by[name]}: {name}"
+            for name in now.kernels
+            if name not in before.kernels
+        ]
         found += [str(change) for change in changes(before, now) if change.worse]
     return found
