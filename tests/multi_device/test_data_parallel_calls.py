@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -574,24 +575,24 @@ def test_a_device_with_little_memory_gets_fewer_rows() -> None:
         assert not group.retired
 
 
+@pytest.mark.usefixtures("split_by_speed")
 def test_streams_that_are_closed_meanwhile(group: DeviceGroup) -> None:
     """A part that was cancelled is not taken for one that is computed."""
-    begun, go_on = threading.Event(), threading.Event()
+    go_on = threading.Event()
     net = dl.parallel(dl.nn.Linear(3, 2), group)
     net(dl.ones(8, 3, device="cpu"))
     stream = group.stream(group.devices[1])
 
-    def wait() -> None:
-        begun.set()
-        go_on.wait(10)
-
-    stream.submit(wait)
-    begun.wait(10)
+    stream.submit(go_on.wait, 10)
+    waiting = len(stream)
 
     def close() -> None:
+        end = time.monotonic() + 10
+        while len(stream) == waiting and time.monotonic() < end:
+            time.sleep(0.001)
         stream.close()
         go_on.set()
 
-    threading.Timer(0.2, close).start()
+    threading.Thread(target=close).start()
     with pytest.raises(DeviceError, match="its stream was closed meanwhile"):
         net(dl.ones(8, 3, device="cpu"))
