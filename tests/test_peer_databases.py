@@ -40,11 +40,13 @@ def test_entries_are_equal() -> None:
     assert not_equal("cpu", "float32", EQUAL) == {}
 
 
+@pytest.mark.full
 def test_entries_of_integers_are_equal() -> None:
     whole = ["matmul", "scatter_reduce.mean", "index_fill", "logsumexp"]
     assert not_equal("cpu", "int64", whole) == {}
 
 
+@pytest.mark.full
 @pytest.mark.vulkan
 def test_entries_are_equal_on_a_device() -> None:
     assert not_equal("vulkan:0", "float32", ["softmax", "gather", "index_fill"]) == {}

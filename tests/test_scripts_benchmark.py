@@ -89,6 +89,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Reposito
     return mirror, Repository("some/one", head.stdout.strip())
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_scripts_run_with_both_and_have_equal_losses(
     repository: tuple[Path, Repository], tmp_path: Path

@@ -142,6 +142,7 @@ def test_threads_are_held_by_a_new_start(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(started) == 1  # as the variables say so already
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_first_steps_are_measured_with_kernels_and_without() -> None:
     found = first_step.rounds("mlp-b1", 1, True, {})

@@ -42,6 +42,7 @@ def test_results_against_loop_and_torch(name: str, device_name: str) -> None:
     same(ours, theirs)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("device_name", DEVICE_NAMES)
 @pytest.mark.parametrize("name", VMAP_CASES)
 def test_gradients_outside_and_within(name: str, device_name: str) -> None:

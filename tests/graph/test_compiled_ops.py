@@ -42,7 +42,7 @@ def _results(op: Op[...], case: Example, layout: str, device: str, *, compiled: 
     return found
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "device",
     [

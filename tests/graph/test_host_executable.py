@@ -33,7 +33,7 @@ def same(found: Any, expected: Any) -> None:
         np.testing.assert_array_equal(one.numpy(), other.numpy(), strict=True)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @each_example("layout", LAYOUTS.values())
 def test_every_op(op: Op[...], case: Example, layout: Layout) -> None:
     with dl.no_grad():

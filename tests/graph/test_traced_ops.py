@@ -23,6 +23,7 @@ def poisoned() -> None:
     """Instead of the one that fills memory: there is none."""
 
 
+@pytest.mark.sampled(2)
 @each_example("layout", LAYOUTS)
 def test_a_graph_of_one_op(op: Op[...], case: Example, layout: str) -> None:
     tensors, _ = operands_of(op, case, LAYOUTS[layout], "null:0")

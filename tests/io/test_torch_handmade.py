@@ -261,6 +261,7 @@ def test_entries_that_overlap(tmp_path: Path) -> None:
 DEEP = 300_000
 
 
+@pytest.mark.sampled(3)
 @both_formats
 @pytest.mark.parametrize(
     "body",

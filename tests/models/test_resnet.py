@@ -97,6 +97,7 @@ def test_logits_of_a_batch_are_those_of_its_images(
         assert np.abs(got - logits[i : i + 1]).max() <= TOLERANCE * np.abs(logits).max()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", ["zip", "legacy", "safetensors"])
 def test_weight_files(form: str, tmp_path: Path, reference: Any, state: dict[str, Any], device: str) -> None:
     path = tmp_path / ("resnet18." + ("safetensors" if form == "safetensors" else "pth"))
@@ -135,6 +136,7 @@ def test_other_numbers_of_classes(device: str) -> None:
         net.load_state_dict(dl.models.resnet18().state_dict())
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "extra"),

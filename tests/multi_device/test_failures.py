@@ -33,7 +33,7 @@ from tests.support.parallel_training import (
     vectors,
 )
 from tests.support.parallel_training import ended_threads as ended_threads
-from tests.support.subcases import each
+from tests.support.subcases import each, some
 
 pytestmark = pytest.mark.usefixtures("deadline", "split_by_speed")
 
@@ -59,7 +59,7 @@ def retired(group: DeviceGroup) -> list[int]:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
-@each("phase, after, number", itertools.product(PHASES, (0, 3), (1, 2)))
+@each("phase, after, number", some(list(itertools.product(PHASES, (0, 3), (1, 2))), 5))
 def test_a_failure_of_another_device(kind: Any, phase: str, after: int, number: int) -> None:
     failure = Failure(kind, phase, after)
     failures: list[tuple[Failure, ...]] = [(), (), ()]
@@ -253,12 +253,12 @@ def play(seed: int) -> None:
 
 
 def test_random_failures() -> None:
-    for seed in range(200):
+    for seed in range(50):
         play(seed)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("hundred", range(2, 52))  # each has the deadline of a test
+@pytest.mark.parametrize("hundred", range(52))  # each has the deadline of a test
 def test_more_random_failures(hundred: int) -> None:
     for seed in range(100 * hundred, 100 * hundred + 100):
         play(seed)

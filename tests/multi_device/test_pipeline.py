@@ -129,6 +129,7 @@ def largest_difference(state: dict[str, Any], expected: dict[str, Any]) -> float
 # The same as on one device
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("devices", GROUPS)
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["kept", "checkpoint"])
@@ -155,6 +156,7 @@ def test_a_training(devices: list[str], schedule: Any, checkpoint: bool) -> None
     assert largest_difference(state, expected) < 1e-6
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["kept", "checkpoint"])
 @pytest.mark.parametrize(

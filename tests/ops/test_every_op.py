@@ -162,6 +162,7 @@ def more_than_one_workgroup(_: Op[...], case: Example) -> bool:
     return FULL or max(prod(shape) for shape in case.shapes if shape is not None) > 100
 
 
+@pytest.mark.sampled(3)
 @each_example(fits=more_than_one_workgroup, most=4)
 def test_forward_with_fewer_workgroups_than_work(
     op: Op[...], case: Example, device: str, monkeypatch: pytest.MonkeyPatch
@@ -188,6 +189,7 @@ def test_other_floats(op: Op[...], case: Example, dtype: str, device: str) -> No
         compare(result, expected, dtype)
 
 
+@pytest.mark.sampled(3)
 @each_example("value", [np.nan, np.inf, -np.inf], fits=filled, most=4)
 def test_special_values_go_through_as_in_numpy(op: Op[...], case: Example, value: float, device: str) -> None:
     elements = arrays(op, case)
@@ -217,7 +219,7 @@ UNSIGNED_ARGUMENTS = {"hardtanh": {"min_val": 1.0, "max_val": 6.0}}
 """Where defaults are negative numbers."""
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", ELEMENTWISE, ids=name)
 @each("dtype", DTYPES)
 def test_elementwise_ops_take_every_dtype(op: Elementwise[...], dtype: np.dtype[Any], device: str) -> None:
@@ -268,6 +270,7 @@ def test_large_integers_are_compared_whole(op: str, device: str, caplog: pytest.
     assert caplog.records == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", BINARY, ids=name)
 @each("dtypes", itertools.combinations(("float32", "float64", "float16", "int32", "uint8"), 2))
 def test_elementwise_ops_mix_dtypes(op: Elementwise[...], dtypes: tuple[str, str], device: str) -> None:
@@ -338,6 +341,7 @@ BROADCAST = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", BINARY, ids=name)
 @each("left, right", BROADCAST)
 def test_broadcasting(op: Op[...], left: tuple[int, ...], right: tuple[int, ...], device: str) -> None:
@@ -359,6 +363,7 @@ def test_shapes_that_do_not_broadcast(
     assert f"[{op.name}] shapes {left} and {right} do not broadcast" in str(caught.value)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", BINARY, ids=name)
 @each(
     "number",
@@ -415,6 +420,7 @@ def test_mixed_devices(op: Op[...], device: str) -> None:
         assert f"[{op.name}] operands live on different devices, {device} and elsewhere" in str(caught.value)
 
 
+@pytest.mark.sampled(3)
 @every_op
 @each("wrong", [[1.0, 2.0], np.ones(3, np.float32), "x", 1j, object()])
 def test_operands_that_are_no_tensors(op: Op[...], wrong: Any, device: str) -> None:

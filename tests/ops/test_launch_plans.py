@@ -28,6 +28,7 @@ def drawn(*names: object, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     return generator(*names).standard_normal(shape).astype(np.float32)
 
 
+@pytest.mark.sampled(2)
 @each_example(
     "layout", LAYOUTS, fits=lambda op, case: not any(shape and 0 in shape for shape in case.shapes), most=2
 )

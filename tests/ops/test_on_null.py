@@ -49,6 +49,7 @@ def poisoned() -> None:
     """Instead of the one that fills memory: there is none."""
 
 
+@pytest.mark.sampled(2)
 @each_example("layout, kind", itertools.product(LAYOUTS, KINDS))
 def test_every_op_launches(op: Op[...], case: Example, layout: str, kind: str) -> None:
     backend = NullBackend(*KINDS[kind])
@@ -176,6 +177,7 @@ LARGE: list[tuple[str, tuple[tuple[int, ...] | None, ...], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "shapes", "arguments"), LARGE)
 def test_grids_of_large_operands_fit(
     name: str, shapes: tuple[tuple[int, ...] | None, ...], arguments: dict[str, Any]

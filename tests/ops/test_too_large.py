@@ -34,6 +34,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[dl.Device]:
     fallback.reset()
 
 
+@pytest.mark.sampled(3)
 @each_example("layout", ["contiguous", "strided"], most=4)
 def test_every_op(op: Op[...], case: Example, layout: str, small: dl.Device) -> None:
     tensors, elements = operands_of(op, case, LAYOUTS[layout], small)

@@ -37,7 +37,10 @@ DEVICE = re.compile(r"(cpu|null|numpy|vulkan|vulkan-staging|kompute)(:\d+)?")
 # for each set of buffers; and the validation layers look at commands. So of the tests in these folders, a
 # layer's, an optimizer's, a training's and a network's go through both; all of them in a full run. Not so
 # those in multi_device: there several threads, devices and instances are at work at once.
-ABOVE_OPS = tuple(f"tests/{name}" for name in ("autograd", "examples", "models", "nn", "optim", "training"))
+ABOVE_OPS = (
+    *("tests/autograd", "tests/cli", "tests/examples", "tests/models", "tests/nn", "tests/optim"),
+    *("tests/training", "tests/utils", "tests/test_memory.py", "tests/allocator/test_training.py"),
+)
 ONE_OF_EACH_KIND = {
     "test_a_training",
     "test_every_device_gives_the_same_logits",
@@ -129,8 +132,8 @@ def within(item: pytest.Item, folders: Iterable[str]) -> bool:
 
 @functools.cache
 def _parents(path: Path) -> frozenset[str]:
-    """The folders of the repository that a file lies in; kept, as paths are slow and tests are many."""
-    folders = (parent for parent in path.parents if parent.is_relative_to(REPOSITORY))
+    """A file and its folders within the repository; kept, as paths are slow and tests are many."""
+    folders = (parent for parent in (path, *path.parents) if parent.is_relative_to(REPOSITORY))
     return frozenset(folder.relative_to(REPOSITORY).as_posix() for folder in folders)
 
 

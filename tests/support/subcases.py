@@ -85,6 +85,11 @@ def spread(values: Sequence[Any], most: int) -> Sequence[Any]:
     return [values[i * len(values) // count] for i in range(count)]
 
 
+def some(values: Sequence[Any], most: int) -> Sequence[Any]:
+    """As :func:`spread`; in a full run all of them."""
+    return values if FULL else spread(values, most)
+
+
 def deal(name: str, examples: Sequence[Any], values: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Pairs in which each example and each value occurs; in a full run, all pairs.
 

@@ -43,6 +43,7 @@ def test_entries_are_right_with_the_fallback() -> None:
     assert {name: row["why"] for name, row in rows.items() if row["status"] != "native"} == {}
 
 
+@pytest.mark.full
 @pytest.mark.vulkan
 def test_entries_are_native_on_a_device() -> None:
     rows = outcomes(Run("ops", "vulkan:0", variants=False), ["softmax", "nn.functional.linear"])

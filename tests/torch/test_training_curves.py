@@ -67,6 +67,7 @@ def curve(net: Any, batches: list[tuple[Any, Any]], device: str) -> list[float]:
     return losses
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("make", "data"),
     [

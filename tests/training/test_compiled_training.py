@@ -79,6 +79,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", OPTIONS)
 def test_the_same_curve(case: str, device: str) -> None:
     one, other = (trainer(device, compile=compiled, **OPTIONS[case]) for compiled in (True, False))

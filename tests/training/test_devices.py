@@ -22,7 +22,7 @@ from dl4all.scheduler.simulation import simulated_device
 from tests.conftest import need
 from tests.support.parallel_training import TIMEOUT, allocated, convolutions, left, sgd
 from tests.support.parallel_training import ended_threads as ended_threads
-from tests.support.subcases import each
+from tests.support.subcases import each, some
 
 pytestmark = pytest.mark.usefixtures("deadline", "split_by_speed")
 
@@ -151,7 +151,7 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [*FATAL, "memory"])
-@each("phase, after", [*itertools.product(PHASES, (12, 30)), ("", 60), ("", 200)])
+@each("phase, after", some([*itertools.product(PHASES, (12, 30)), ("", 60), ("", 200)], 4))
 def test_a_failure_of_the_primary_device(kind: Any, phase: str, after: int) -> None:
     failure = Failure(kind, phase, after)
     devices = [

@@ -124,6 +124,7 @@ def reference(name: str, optimizer: str) -> tuple[dict[str, NDArray], list[float
     return first, [step(torch, net, descent, *given[i % 5]) for i in range(100)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("name", NETS)
 def test_losses(name: str, optimizer: str, device: str) -> None:

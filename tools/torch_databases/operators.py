@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.testing._internal import common_methods_invocations as invocations
+from torch.testing._internal import common_utils
 from torch.testing._internal.opinfo import core
 
 from tools.torch_databases.comparison import (
@@ -31,7 +32,8 @@ op_db = invocations.op_db
 vars(invocations)["wrapper_set_seed"] = lambda op, *args, **kwargs: op(*args, **kwargs)
 
 # For each sample PyTorch looks through the stack for a test of its own, with the sources of all frames.
-vars(core)["extract_test_fn"] = lambda: None
+for module in (common_utils, core):
+    vars(module)["extract_test_fn"] = lambda: None
 
 DRAWS = 16
 """How often random results are drawn to compare their moments."""

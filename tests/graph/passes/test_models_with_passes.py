@@ -42,7 +42,7 @@ def _check(case: str, device: str) -> None:
         np.testing.assert_allclose(compiled, plain, rtol=2e-3, atol=2e-5)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @on_each_device
 @pytest.mark.parametrize("passes", ["", "none"], ids=["all", "none"])
 @pytest.mark.parametrize("case", CASES)
@@ -51,6 +51,7 @@ def test_all_and_none(monkeypatch: pytest.MonkeyPatch, device: str, case: str, p
     _check(case, device)
 
 
+@pytest.mark.sampled(2)
 @on_each_device
 @pytest.mark.parametrize("sign", ["", "-"], ids=["alone", "without"])
 @pytest.mark.parametrize("name", NAMES)

@@ -76,6 +76,7 @@ def test_every_function_has_a_case_or_a_reason() -> None:
     assert listed & set(CALLS) == set()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "case"), CASES)
 def test_finite_differences(name: str, case: Call) -> None:
     assert dl.autograd.gradcheck(case.function, operands(case, name))

@@ -87,12 +87,14 @@ def algorithm(request: pytest.FixtureRequest, device: str) -> Iterator[str]:
         yield request.param
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_convolution(axes: int, algorithm: str, device: str) -> None:
     for case in drawn(axes, transposed=False)[:: CASE_STRIDE[algorithm]]:
         check(f"conv{axes}d", case, device)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_transposed_convolution(axes: int, algorithm: str, device: str) -> None:
     for case in drawn(axes, transposed=True)[:: CASE_STRIDE[algorithm]]:

@@ -11,6 +11,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
+from dl4all.ops.reduce.sums import accurate_sum
 from tests.support.operands import NDArray, close, generator, numbers
 
 torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's")
@@ -394,3 +395,12 @@ def test_dot_of_vectors_of_other_lengths_is_refused(device: str) -> None:
     ):
         dl.dot(dl.zeros(3, device=device), dl.zeros(5, device=device))
     assert dl.dot(dl.tensor([1, 2], device=device), dl.tensor([3, 4], device=device)).item() == 11
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sums_by_numpy_of_odd_numbers_of_rows(axis: int) -> None:
+    """The bodies that run where there are no kernels fold long axes in halves."""
+    x = np.random.default_rng(axis).standard_normal((70_001, 3) if axis == 0 else (3, 70_001))
+    expected = [math.fsum(row) for row in (x.T if axis == 0 else x)]
+    got = accurate_sum(x, (axis,), False, x.dtype)
+    np.testing.assert_allclose(got, expected, rtol=1e-13, atol=1e-11)
