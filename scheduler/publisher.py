@@ -128,11 +128,14 @@ _lock = fork.lock()
 def start() -> None:
     """Let ``dl4all top`` see this process, unless DL4ALL_TOP=0. Calls after the first one do nothing.
 
+    Nor do calls in a child of a process that had opened a driver: the memory of the driver's threads, which
+    the child does not have, becomes a new thread's, and when the child ends the driver waits for them there.
+
     Raises:
         ConfigError: DL4ALL_TOP holds something else than 0 or 1.
     """
     global _running
-    if _is_running() or config.top_setting() == "never":
+    if fork.refused or _is_running() or config.top_setting() == "never":
         return
     with _lock:
         if not _is_running():

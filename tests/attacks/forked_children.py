@@ -161,7 +161,8 @@ def left(name: str, several: bool) -> dict[str, Callable[[], Any]]:
     """What is served by threads, which stay in the parent whatever the device."""
     gate = threading.Event()
     stream = dl.Stream(name)
-    running, waiting = stream.submit(gate.wait), stream.submit(int)
+    ran: list[int] = []
+    running, waiting = stream.submit(gate.wait), stream.submit(ran.append, 1)
     event = stream.record_event()
     data = dl.data.TensorDataset(X, X)
     loader = iter(dl.data.DataLoader(data, 1, num_workers=1, device=name))
@@ -170,6 +171,7 @@ def left(name: str, several: bool) -> dict[str, Callable[[], Any]]:
         "running task": running.result,
         "waiting task": waiting.result,
         "recorded event": event.synchronize,
+        "tasks before": lambda: stream.submit(lambda: len(ran)).result(),
         "loader's iterator": lambda: len(list(loader)),
     }
     if several:

@@ -56,7 +56,8 @@ def test_a_forked_child_is_refused_or_computes(name: str) -> None:
     found = outcome(f"attack, {name!r}, {ROUNDS}, {several}", DL4ALL_DEVICE=name)
     refused = dict.fromkeys(ON_CPU, "ForkError") | THERE_ALREADY.get(name, {})
     assert found["uses"] == (ON_CPU if name == "cpu" else refused)
-    assert len(found["left"]) == (9 if several else 4)
+    assert len(found["left"]) == (10 if several else 5)
+    assert found["left"].pop("tasks before") == (0 if name == "cpu" else "ForkError")
     assert found["left"].pop("closing", "closed") == "closed"
     assert set(found["left"].values()) == {"ForkError"}
     assert found["host"] == ON_HOST
