@@ -22,9 +22,8 @@ from dl4all.ops.core.op import Example, Op, example, register
 from dl4all.ops.core.tensor_base import DTYPES, Array
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.runtime.cpu.backend import CpuBackend
-from dl4all.runtime.cpu.llvm import provider
 from dl4all.scheduler import fallback
-from tests.conftest import DEVICES, need, parameter
+from tests.support.numpy_bodies import device as device
 from tests.support.operands import (
     CASES,
     LAYOUTS,
@@ -65,17 +64,6 @@ WRAPPED = {
 """Ops whose public function takes more than they do: ``return_indices``, ``dtype``, ``unbiased``."""
 
 every_op = pytest.mark.parametrize("op", OPS, ids=name)
-
-
-@pytest.fixture(params=[*map(parameter, DEVICES), "numpy"])
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a device, each in turn, and that of the CPU without compiled kernels."""
-    name = str(request.param)
-    if name == "numpy":
-        monkeypatch.setattr(provider, "enabled", False)
-        return "cpu"
-    need(name)
-    return name
 
 
 def memory(tensor: dl.Tensor) -> NDArray:

@@ -10,6 +10,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, GradientError
 from dl4all.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Lion, NAdam, RAdam, RMSprop, Rprop
+from tests.support.numpy_bodies import device as device
 from tests.support.operands import generator
 
 torch = pytest.importorskip("torch", reason="steps are compared with PyTorch's")

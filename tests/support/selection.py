@@ -49,7 +49,8 @@ ONE_OF_EACH_KIND = {
 }
 NOT_AGAIN = (
     *("cli", "data", "distributions", "io", "typing", "utils", "runtime/spirv"),
-    *("attacks/test_caches.py", "attacks/test_fork.py", "attacks/test_memory_limits.py"),
+    *("attacks/test_caches.py", "attacks/test_exits.py", "attacks/test_fork.py"),
+    *("attacks/test_memory_limits.py", "attacks/test_random_programs.py"),
     *("runtime/test_file_cache.py", "runtime/test_machines.py", "runtime/test_minimum_limits.py"),
     *("runtime/test_plugins.py", "runtime/test_validation.py", "torch/test_op_databases.py"),
 )
@@ -174,7 +175,7 @@ def _combinations(item: pytest.Item, once: bool) -> set[Combination]:
     if once and not within(item, EACH_VALUE_AGAIN) and not isinstance(_parameters(item).get("op"), Op):
         return {devices}
     others = [value for value in values if value not in devices]
-    kompute = any(value.startswith("kompute") for _, value in devices)
-    if once or kompute or len(others) < 2:
+    again = any(value.startswith(("kompute", "numpy")) for _, value in devices)
+    if once or again or len(others) < 2:
         return {(*devices, value) for value in others} or {devices}
     return {(*devices, *pair) for pair in itertools.combinations(others, 2)}

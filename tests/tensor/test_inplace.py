@@ -11,6 +11,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, Dl4allError, DTypeError, GradientError, ShapeError
+from dl4all.ops.core.op import REGISTRY, Op
 from dl4all.ops.core.tensor_base import DTYPES
 
 torch = pytest.importorskip("torch", reason="results are compared with PyTorch's")
@@ -491,3 +492,21 @@ def test_a_read_only_array_is_not_written() -> None:
     with pytest.raises(ArgumentError, match="shares memory with a read-only array"):
         x.add_(1)
     assert x.clone().add_(1).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "op", [op for op in REGISTRY.values() if op._result_rule is not None], ids=lambda op: op.name
+)
+def test_gradients_that_follow_from_the_result(op: Op[...]) -> None:
+    """Of ops that overwrite their first operand, beside those of the op that makes a new tensor."""
+    gradients = []
+    for name in (op.name, f"{op.name}_"):
+        dl.manual_seed(3)
+        leaves = [dl.randn(5, 3, device="cpu", requires_grad=True) for _ in op.arrays]
+        first, *others = leaves
+        function = getattr(dl.Tensor, name, None) or getattr(dl.nn.functional, name)
+        result = function(first * 2, *others)
+        (result * dl.randn(5, 3, device="cpu")).sum().backward()
+        gradients.append([leaf.grad.numpy() for leaf in leaves])
+    for plain, in_place in zip(*gradients, strict=True):
+        np.testing.assert_allclose(in_place, plain, rtol=1e-5, atol=1e-6)

@@ -14,6 +14,7 @@ from tests.support.compare_elementwise import (
     check_elementwise,
     torch,
 )
+from tests.support.numpy_bodies import device as device
 from tests.support.operands import generator, numbers
 
 functional, torch_functional = dl.nn.functional, torch.nn.functional

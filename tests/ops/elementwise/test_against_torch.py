@@ -18,6 +18,7 @@ from tests.support.compare_elementwise import (
     torch,
     with_number,
 )
+from tests.support.numpy_bodies import device as device
 from tests.support.operands import generator, numbers
 
 # Unary functions, and the interval of the random values.

@@ -10,6 +10,7 @@ import pytest
 
 import dl4all as dl
 from tests.support.compare_torch import TOLERANCE, check_against_torch, torch, values
+from tests.support.numpy_bodies import device as device
 from tests.support.operands import close, generator
 
 F, TF = dl.nn.functional, torch.nn.functional

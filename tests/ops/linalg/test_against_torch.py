@@ -10,6 +10,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, ShapeError
+from tests.support.numpy_bodies import device as device
 from tests.support.operands import generator, numbers
 from tests.support.torch_cases import compare_with_torch
 

@@ -11,6 +11,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ShapeError
 from tests.support.compare_torch import check_against_torch, torch, values
+from tests.support.numpy_bodies import device as device
 
 F, TF = dl.nn.functional, torch.nn.functional
 DTYPES = ("float64", "float16", "int64", "int32", "int16", "uint8", "bool")

@@ -10,6 +10,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
+from tests.support.numpy_bodies import device as device
 from tests.support.operands import NDArray, close, generator, numbers
 
 torch = pytest.importorskip("torch", reason="results are compared with PyTorch's")

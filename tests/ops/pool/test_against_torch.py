@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
+from tests.support.numpy_bodies import device as device
 from tests.support.operands import generator, numbers
 from tests.support.torch_cases import compare_with_torch
 

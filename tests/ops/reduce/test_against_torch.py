@@ -12,6 +12,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.reduce.sums import accurate_sum
+from tests.support.numpy_bodies import device as device
 from tests.support.operands import NDArray, close, generator, numbers
 
 torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's")
