@@ -24,7 +24,9 @@ THROUGH_KOMPUTE = {
     "test_elementwise_ops_take_every_dtype",
     "test_bits",
 }
-MORE_NUMBERS = ("_against_torch", "test_fuzz", "test_fuzz_torch", "test_hostile")  # ends of file names
+MORE_NUMBERS = (  # ends of file names
+    *("_against_torch", "test_buffer_indices", "test_fuzz", "test_fuzz_torch", "test_hostile"),
+)
 OTHER_VALUES = {
     "test_every_op",  # of test_too_large.py
     "test_forward_with_fewer_workgroups_than_work",

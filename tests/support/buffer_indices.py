@@ -317,7 +317,10 @@ class BufferIndices:
         noted.clear()
 
     def close(self) -> None:
-        """Free what was made for it."""
+        """Free what was made for it, once nothing uses it any more."""
+        for stream in self._records:
+            if stream._backend._device is not None:
+                stream.synchronize()
         for program, _ in self._programs.values():
             program.free()  # not again, if its device is closed
         for record in self._records.values():
