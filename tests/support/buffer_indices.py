@@ -1,4 +1,4 @@
-"""How far into each of its buffers a dispatch reaches, recorded by the shader itself.
+"""The extent of a dispatch's accesses to each of its buffers, recorded by the shader itself.
 
 A driver without robust access lets a shader read and write whatever lies behind what is bound, and no result
 need show it. :func:`instrument` rewrites a SPIR-V module: before each load, store and atomic it notes the

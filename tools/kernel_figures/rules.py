@@ -126,8 +126,8 @@ def _changes(before: Figures, now: Figures, *, loops: bool) -> Iterator[tuple[st
 
 
 def problems(before: Collection | None, now: Collection) -> list[str]:
-    """What a check refuses: what does not compile or was not written down, rules that were not broken before,
-    and what became worse.
+    """The reasons for which a check fails: what does not compile or was not written down, rules that were not
+    broken before, and what became worse.
 
     Figures move with the driver: beside those of another version, only what does not compile counts.
     """
