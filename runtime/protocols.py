@@ -86,8 +86,8 @@ VECTOR = 16  # bytes that programs read at a time
 class Span(NamedTuple):
     """`nbytes` bytes of a buffer from `offset` on. :func:`span` makes one that is checked.
 
-    A program may read the last ``VECTOR`` bytes that begin within as a whole, if the buffer has them; it does
-    not depend on what is there. It writes nothing beyond the span.
+    A program may read the vector of ``VECTOR`` bytes in which the span ends as a whole, if the buffer has it,
+    and does not depend on what is there. It writes nothing beyond the span.
     """
 
     buffer: Any

@@ -32,6 +32,11 @@ void main() {
 """
 
 
+@pytest.fixture(autouse=True)
+def within_buffers() -> None:
+    """Instead of the one that compares in a whole run: these tests do so themselves."""
+
+
 @each_example("layout", LAYOUTS, most=2)
 def test_every_op(op: Op[...], case: Example, layout: str) -> None:
     """And its gradients."""
