@@ -28,6 +28,7 @@ from dl4all.scheduler.current import device as open_device
 from dl4all.scheduler.device import Device
 from tests.support.buffer_indices import compared
 from tests.support.deadline import deadline as deadline
+from tests.support.forked_process import LIBRARY, run_forked
 from tests.support.parallel_training import split_by_speed as split_by_speed
 from tests.support.validation import write_layer_settings as write_layer_settings
 
@@ -59,18 +60,16 @@ def _problem(name: str) -> str:
     return ""
 
 
-def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a script in a process of its own, without this one's settings for dl4all."""
+def run_python(
+    code: str, preload: tuple[str, ...] = LIBRARY, /, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process of its own, without this one's settings for dl4all.
+
+    With nothing preloaded, it imports everything itself.
+    """
     inherited = {k: v for k, v in os.environ.items() if k not in ("DL4ALL_DEVICE", "DL4ALL_VALIDATION")}
     paths = {"PYTHONPATH": str(REPOSITORY)}
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**inherited, **paths, **env},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return run_forked([sys.executable, "-c", code], preload=preload, env={**inherited, **paths, **env})
 
 
 def parameter(name: str) -> object:

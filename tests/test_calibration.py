@@ -18,8 +18,7 @@ from dl4all import calibration
 from dl4all.runtime import file_cache, measurements, registry
 from dl4all.runtime.measurements import Measurement
 from tests.conftest import REPOSITORY, need
-
-COMMAND = Path(sys.executable).with_name("dl4all")
+from tests.support.forked_process import COMMAND, ForkedProcess, run_forked
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +129,7 @@ def test_processes_that_measure_at_once_lose_nothing(own_cache: Path) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     processes = [
-        subprocess.Popen([sys.executable, "-c", code, name], env=environment)
+        ForkedProcess([sys.executable, "-c", code, name], env=environment)
         for name in ("vulkan", "kompute", "mine")
     ]
     assert [process.wait() for process in processes] == [0, 0, 0]
@@ -217,7 +216,7 @@ def test_one_process_measures_at_a_time(own_cache: Path) -> None:
         "with measurements.alone(5) as may:\n"
         "    print(may, flush=True); time.sleep(60)\n"
     )
-    process = subprocess.Popen(
+    process = ForkedProcess(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         stdout=subprocess.PIPE,
@@ -255,7 +254,7 @@ def test_the_first_process_of_three_measures_for_all(own_cache: Path) -> None:
     need("vulkan:0")
     environment = {k: v for k, v in os.environ.items() if k not in ("DL4ALL_DEVICE", "DL4ALL_CALIBRATE")}
     processes = [
-        subprocess.Popen(
+        ForkedProcess(
             [sys.executable, "-c", FIRST_USE],
             env={**environment, "PYTHONPATH": str(REPOSITORY)},
             cwd=own_cache,
@@ -348,10 +347,8 @@ def test_auto_goes_by_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_command_measures_keeps_and_explains(own_cache: Path) -> None:
     def run(*arguments: str) -> str:
-        done = subprocess.run(
+        done = run_forked(
             [COMMAND, "devices", *arguments],
-            capture_output=True,
-            text=True,
             check=True,
             env={**os.environ, "DL4ALL_CACHE_DIR": str(own_cache), "DL4ALL_DEVICE": ""},
         )

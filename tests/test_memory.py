@@ -203,8 +203,8 @@ class Failing:
 @pytest.mark.parametrize(
     ("name", "strategy", "every"),
     [
-        pytest.param("vulkan:0", "pool", 1 if FULL else 5, marks=pytest.mark.vulkan),
-        pytest.param("vulkan:0", "best_fit", 1 if FULL else 5, marks=pytest.mark.vulkan),
+        pytest.param("vulkan:0", "pool", 1 if FULL else 9, marks=pytest.mark.vulkan),
+        pytest.param("vulkan:0", "best_fit", 1 if FULL else 9, marks=pytest.mark.vulkan),
         # Kompute builds a pipeline for each set of buffers.
         pytest.param("kompute:0", "pool", 4 if FULL else 8, marks=pytest.mark.vulkan),
     ],

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.support.forked_process import run_forked
 
 ROOT = Path(__file__).parents[1]
 
@@ -13,7 +14,5 @@ ROOT = Path(__file__).parents[1]
 def test_the_page_of_ops_is_up_to_date() -> None:
     script = ROOT / "tools" / "ops_page.py"
     here = {**os.environ, "PYTHONPATH": str(ROOT)}  # not what is installed, where that is another checkout
-    done = subprocess.run(
-        [sys.executable, script, "--check"], env=here, capture_output=True, text=True, check=False
-    )
+    done = run_forked([sys.executable, script, "--check"], env=here)
     assert done.returncode == 0, done.stderr

@@ -73,7 +73,7 @@ def names(requirements: list[str]) -> set[str]:
 
 def test_a_build_has_what_it_imports() -> None:
     """It runs in an environment of its own, with nothing but what ``build-system`` names."""
-    done = run_python(IMPORTED)  # the modules that setup.py imports
+    done = run_python(IMPORTED, ())  # the modules that setup.py imports
     assert done.returncode == 0, done.stderr
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     needed = names(project["project"]["dependencies"]) & set(done.stdout.split())

@@ -19,13 +19,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import need
+from tests.support.forked_process import COMMAND, LIBRARY, PYTORCH, ForkedProcess, run_forked
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "walkthrough.md"
+PROGRAMS = {"python": sys.executable, "dl4all": COMMAND}
 BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```", re.M | re.S)
 FILE = re.compile(r"`(\w+\.py)`")
 STOPPED: dict[str, Callable[[Path], bool]] = {
@@ -63,27 +66,23 @@ class Reader:
             return ""
         if words[0] == "pip" or ("in_pytorch.py" in words and importlib.util.find_spec("torch") is None):
             return ""  # installing is another test's matter, and PyTorch need not be there
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "DL4ALL_DEVICE": self.device}
+        options: dict[str, Any] = {
+            "args": [PROGRAMS.get(words[0], words[0]), *words[1:]],
+            "cwd": self.folder,
+            "env": {**os.environ, "PYTHONPATH": str(ROOT), "DL4ALL_DEVICE": self.device},
+            "preload": PYTORCH if "in_pytorch.py" in words else LIBRARY,
+        }
         if "stop it in the middle" in comment:
-            self.stop(command.strip(), environment)
+            self.stop(command.strip(), options)
             return ""
-        done = subprocess.run(
-            command, shell=True, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
-        )
+        done = run_forked(**options)
         assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
         return done.stdout
 
-    def stop(self, command: str, environment: dict[str, str]) -> None:
+    def stop(self, command: str, options: dict[str, Any]) -> None:
         """Begin a command and kill it."""
         is_due = STOPPED[command]
-        process = subprocess.Popen(
-            ["bash", "-c", f"exec {command}"],
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
+        process = ForkedProcess(**options, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         while not is_due(self.folder) and process.poll() is None:
             time.sleep(0.005)
         process.kill()

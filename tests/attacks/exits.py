@@ -19,6 +19,8 @@ from typing import Any
 
 import click
 
+from tests.support.forked_process import LIBRARY, PYTORCH, run_forked
+
 ENDINGS = {"return": 0, "sys.exit": 3, "exception": 1, "SIGTERM": -signal.SIGTERM, "closed device": 0}
 """The ways in which a program ends, and their statuses."""
 
@@ -134,14 +136,12 @@ def ended_badly(device: str, activity: str, ending: str) -> str:
     """Run it; what is not the program's own of its status and output, in words."""
     environment = {**os.environ, "DL4ALL_DEVICE": device, "DL4ALL_TOP": "0", "DL4ALL_CALIBRATE": "0"}
     try:
-        ended = subprocess.run(
+        ended = run_forked(
             [sys.executable, "-m", "tests.attacks.exits", "--run", device, activity, ending],
             cwd=Path(__file__).parents[2],
             env=environment,
-            capture_output=True,
-            text=True,
+            preload=PYTORCH if activity == "dlall" else LIBRARY,
             timeout=120,
-            check=False,
         )
     except subprocess.TimeoutExpired as error:
         return f"still there after {error.timeout:.0f} s: {error.stderr!r}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 
 from tests.attacks.forked_children import X
 from tests.conftest import REPOSITORY, need, parameter, run_python
+from tests.support.forked_process import run_forked
 from tests.support.subcases import FULL
 
 ROUNDS = 200 if FULL else 5  # children that are forked while threads compute
@@ -92,13 +92,9 @@ def test_the_recipes_of_the_page_do_what_they_say(tmp_path: Path) -> None:
     for recipe in recipes:
         script = tmp_path / "recipe.py"
         script.write_text(recipe, "utf-8")
-        done = subprocess.run(
+        done = run_forked(
             [sys.executable, str(script)],
             env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
         )
         said = re.findall(r"print\(.*# (\[.*\])$", recipe, re.M)
         assert (done.stdout.splitlines(), done.returncode) == (said, 0), done.stderr

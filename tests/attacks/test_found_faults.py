@@ -75,6 +75,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("pause", ["a branch", "requires_grad", "a count that is set"])
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, OutOfMemoryError, ShapeError
 from tests.conftest import DEVICES, REPOSITORY, _problem
+from tests.support.forked_process import run_forked
 from tests.support.subcases import FULL, each
 
 LARGE = 2**32 + 3
@@ -25,7 +25,7 @@ def test_every_function_refuses_hostile_numbers_alike() -> None:
     """In a process of its own, whose memory is limited; one call that does not end ends it."""
     usual = DEVICES if FULL else tuple(name for name in DEVICES if "kompute" not in name)
     devices = ",".join(name for name in usual if not _problem(name))
-    done = subprocess.run(
+    done = run_forked(
         [
             sys.executable,
             "-W",
@@ -36,10 +36,7 @@ def test_every_function_refuses_hostile_numbers_alike() -> None:
             *(LONG if FULL else SHORT),
         ],
         cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
         timeout=1800 if FULL else 120,
-        check=False,
     )
     lines = done.stdout.splitlines()
     assert done.returncode == 0, "\n".join([*lines[-3:], done.stderr[-2000:]])

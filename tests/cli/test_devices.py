@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,16 +21,13 @@ from dl4all.runtime import measurements, registry
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.measurements import Measurement
 from tests.cli.conftest import Command
+from tests.support.forked_process import COMMAND, run_forked
 
 devices_command = import_module("dl4all.cli.devices")  # the package has the command under this name
 
-COMMAND = Path(sys.executable).with_name("dl4all")
-
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, *arguments], capture_output=True, text=True, env={**os.environ, **environment}, check=False
-    )
+    return run_forked([COMMAND, *arguments], env={**os.environ, **environment})
 
 
 def report(**environment: str) -> dict[str, Any]:

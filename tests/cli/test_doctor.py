@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,13 @@ from dl4all.runtime.cpu import blas
 from dl4all.runtime.device_info import DeviceType
 from dl4all.runtime.measurements import Measurement
 from dl4all.runtime.spirv import compilers
-
-COMMAND = Path(sys.executable).with_name("dl4all")
+from tests.support.forked_process import COMMAND, run_forked
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return run_forked(
         [COMMAND, "doctor", *arguments],
-        capture_output=True,
-        text=True,
         env={**os.environ, **environment},
-        check=False,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from click.testing import CliRunner, Result
 from dl4all.cli import cli
 from dl4all.errors import Dl4allError
 from tests.conftest import REPOSITORY
+from tests.support.forked_process import run_forked
 
 COMMAND = (sys.executable, "-c", "from dl4all.cli import main; main()")
 SMALL = ("lenet", "--batch", "16")
@@ -41,14 +41,10 @@ def as_json(*arguments: str) -> dict[str, Any]:
 
 
 def test_the_command_in_a_process_of_its_own(tmp_path: Path) -> None:
-    done = subprocess.run(
+    done = run_forked(
         [*COMMAND, "place", *SMALL, *TWO, "--micro-batches", "4"],
-        capture_output=True,
-        text=True,
-        check=False,
         cwd=REPOSITORY,
         env={**os.environ, "DL4ALL_CACHE_DIR": str(tmp_path)},
-        timeout=120,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "forward ms" in done.stdout

@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Command
+from tests.support.forked_process import COMMAND, run_forked
 
-COMMAND = Path(sys.executable).with_name("dl4all")
 WORK = "import dl4all as dl; x = dl.ones(3, 3, device='cpu'); (x @ x).relu(); "
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return run_forked(
         [COMMAND, "profile", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
         cwd=folder,
         env={**os.environ, "COLUMNS": "160"},
     )

@@ -21,10 +21,10 @@ from click.testing import CliRunner
 from dl4all.cli import cli
 from dl4all.scheduler import published, publisher
 from tests.cli.conftest import Command
+from tests.support.forked_process import COMMAND, ForkedProcess, run_forked
 
 module: Any = import_module("dl4all.cli.top")  # the package has the command under this name
 
-COMMAND = Path(sys.executable).with_name("dl4all")
 REPOSITORY = Path(__file__).parents[2]
 SECONDS = 60.0  # that anything may take
 GROUP = """
@@ -86,7 +86,7 @@ class Programs:
 
     def start(self, code: str, setting: str = "") -> subprocess.Popen[str]:
         """A program that has said that it is ready."""
-        process = subprocess.Popen(
+        process = ForkedProcess(
             [sys.executable, "-c", code],
             env={**os.environ, "DL4ALL_TOP": setting},
             stdin=subprocess.PIPE,
@@ -146,7 +146,7 @@ def test_two_processes(programs: Programs, folder: Path) -> None:
     assert sorted(file.name for file in folder.iterdir()) == sorted(f"{p.pid}.json" for p in (first, second))
     assert folder.stat().st_mode & 0o077 == 0
 
-    done = subprocess.run([COMMAND, "top", "--once"], capture_output=True, text=True, check=True)
+    done = run_forked([COMMAND, "top", "--once"], check=True)
     lines = [line for line in done.stdout.splitlines() if "cpu" in line or "simulated:" in line]
     assert str(first.pid) in lines[0]
     assert any("retired: lost" in line for line in lines)
@@ -321,7 +321,7 @@ def test_the_folder_of_the_cache_takes_the_place_of_one_that_is_not_there(
 
 
 def test_it_goes_on_until_it_is_interrupted(folder: Path) -> None:
-    process = subprocess.Popen(
+    process = ForkedProcess(
         [COMMAND, "top", "--json", "--interval", "0.1"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.forked_process import COMMAND, PYTORCH, run_forked
+
 pytest.importorskip("torch", reason="the command watches ops of PyTorch")
 
-COMMAND = Path(sys.executable).with_name("dl4all")
 SCRIPT = """
 import sys
 import torch
@@ -29,7 +29,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "script.py").write_text(SCRIPT)
     environment = {**os.environ, "COLUMNS": "160", "DL4ALL_DEVICE": "cpu"}
     command = [str(COMMAND), "torch-report", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+    return run_forked(command, preload=PYTORCH, cwd=folder, env=environment)
 
 
 def test_native_ops_and_those_on_the_cpu(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,8 @@ from click.testing import CliRunner
 import dl4all as dl
 from dl4all.cli import cli
 from tests.cli.conftest import Command
+from tests.support.forked_process import COMMAND, run_forked
 
-COMMAND = Path(sys.executable).with_name("dl4all")
 CONFIG = """
 epochs = 4
 device = "cpu"
@@ -30,11 +29,8 @@ trainer = {checkpoint_every = 2}
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return run_forked(
         [COMMAND, "train", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
         cwd=folder,
         env={**os.environ, "DL4ALL_DEVICE": ""},
     )

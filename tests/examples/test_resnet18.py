@@ -17,6 +17,7 @@ import pytest
 import dl4all as dl
 from dl4all.cli.run import run as run_command
 from examples import resnet18
+from tests.support.forked_process import run_forked
 
 ROOT = Path(__file__).parents[2]
 torch = pytest.importorskip("torch", reason="PyTorch writes the weight files")
@@ -30,11 +31,8 @@ def photograph(name: str) -> Path:
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return run_forked(
         [sys.executable, ROOT / "examples" / "resnet18.py", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
         env={**os.environ, "DL4ALL_DEVICE": ""},
     )
 

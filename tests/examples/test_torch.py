@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.forked_process import PYTORCH, run_forked
 
 pytest.importorskip("torch", reason="the networks are PyTorch's")
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
@@ -16,12 +17,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(name: str, folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
+    done = run_forked(
         [sys.executable, "-W", "error", ROOT / "examples" / f"{name}.py", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
         cwd=folder,
+        preload=PYTORCH,
         env={**os.environ, "DL4ALL_DEVICE": "cpu", "DL4ALL_TORCH_FALLBACK": "error", "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr

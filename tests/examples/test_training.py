@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.training import prepare, read_config
+from tests.support.forked_process import run_forked
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
@@ -30,11 +30,8 @@ def digest(model: dl.nn.Module) -> str:
 
 
 def run(name: str, folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
+    done = run_forked(
         [sys.executable, "-W", "error", ROOT / "examples" / f"{name}.py", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
         cwd=folder,
         env={**os.environ, "DL4ALL_DEVICE": "", "PYTHONPATH": str(ROOT)},
     )

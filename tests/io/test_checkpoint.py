@@ -18,6 +18,7 @@ import dl4all as dl
 from dl4all.errors import ArgumentError, FileFormatError
 from dl4all.io import best_step, checkpoints, load_checkpoint, mark_best, save_checkpoint
 from tests.conftest import REPOSITORY
+from tests.support.forked_process import ForkedProcess
 
 
 def state(step: int) -> dict[str, Any]:
@@ -164,7 +165,7 @@ def test_a_process_killed_while_writing(tmp_path: Path) -> None:
     for number in range(8):
         run = tmp_path / str(number)
         command = [sys.executable, "-c", code, str(run)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as writer:
+        with ForkedProcess(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as writer:
             assert writer.stdout is not None
             announced = int(writer.stdout.readline())
             time.sleep(float(rng.uniform(0, 0.3)))

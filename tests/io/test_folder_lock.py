@@ -18,6 +18,7 @@ from dl4all.errors import FolderInUseError
 from dl4all.io import checkpoint, checkpoints, load_checkpoint, lock_folder, mark_best, save_checkpoint
 from dl4all.io.folder_lock import LOCK_FILE
 from dl4all.runtime import file_lock
+from tests.support.forked_process import ForkedProcess
 
 HOLDER = """
 import fcntl, sys
@@ -33,7 +34,7 @@ sys.stdin.read()
 @contextlib.contextmanager
 def another_process(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """One that holds the lock of a folder."""
-    with subprocess.Popen(
+    with ForkedProcess(
         [sys.executable, "-c", HOLDER, folder / LOCK_FILE],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip

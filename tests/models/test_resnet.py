@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from safetensors.numpy import save_file
 
 import dl4all as dl
 from dl4all.errors import WeightsError
+from tests.support.forked_process import run_forked
 
 torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's")
 torch_resnet = pytest.importorskip("benchmarks.torch_resnet")
@@ -38,11 +38,10 @@ def state(reference: Any) -> dict[str, Any]:
 def expected(reference: Any) -> dict[tuple[int, int, int], Any]:
     """Images and PyTorch's logits by batch, height and width."""
     found = {}
-    for batch in (1, 3):
-        for height, width in SIZES:
-            x = torch_resnet.images(batch, height, width)
-            with torch.no_grad():
-                found[batch, height, width] = x.numpy(), reference(x).numpy()
+    for batch, (height, width) in zip((1, 3), SIZES, strict=True):
+        x = torch_resnet.images(batch, height, width)
+        with torch.no_grad():
+            found[batch, height, width] = x.numpy(), reference(x).numpy()
     return found
 
 
@@ -147,11 +146,8 @@ def test_other_numbers_of_classes(device: str) -> None:
 )
 def test_the_benchmark_runs(options: tuple[str, ...], extra: list[str]) -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "resnet18.py"
-    done = subprocess.run(
+    done = run_forked(
         [sys.executable, script, "--device", "cpu", "--repeat", "1", "--json", *options],
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.ops.core.op import Example, Op
+from dl4all.ops.core.op import REGISTRY, Example, Op
 from dl4all.runtime.protocols import Dispatch
 from dl4all.runtime.spirv import Shader, load
 from dl4all.scheduler.current import device as open_device
 from tests.conftest import need
 from tests.support.buffer_indices import compared
 from tests.support.operands import LAYOUTS, operands_of
-from tests.support.subcases import each_example
+from tests.support.subcases import each_example, without_most_elementwise
 
 pytestmark = pytest.mark.vulkan
 
@@ -37,7 +37,7 @@ def within_buffers() -> None:
     """Instead of the one that compares in a whole run: these tests do so themselves."""
 
 
-@each_example("layout", LAYOUTS, most=2)
+@each_example("layout", LAYOUTS, ops=without_most_elementwise(REGISTRY.values()), most=2)
 def test_every_op(op: Op[...], case: Example, layout: str) -> None:
     """And its gradients."""
     need("vulkan:0")

@@ -15,6 +15,7 @@ from dl4all.errors import BackendMissingError
 from dl4all.runtime import file_cache, spirv
 from dl4all.runtime.spirv import compilers
 from tests.conftest import REPOSITORY
+from tests.support.forked_process import ForkedProcess
 
 # Writes file after file without end, each of one repeated byte, as large as a compiled shader or larger.
 WRITER = """
@@ -31,7 +32,7 @@ LETTERS = [bytes([letter]) * 300_000 for letter in b"abcdefgh"]
 
 
 def write_without_end(file: Path) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
+    process = ForkedProcess(
         [sys.executable, "-c", WRITER, str(file)],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         stdout=subprocess.PIPE,
@@ -169,7 +170,7 @@ def test_processes_that_build_the_same_shaders_at_once_all_have_them(tmp_path: P
         "DL4ALL_CACHE_DIR": str(tmp_path),
     }
     processes = [
-        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+        ForkedProcess([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
         for _ in range(4)
     ]
     outputs = {process.communicate()[0] for process in processes}

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 from dl4all.runtime import registry
 from dl4all.runtime.device_info import Limits
 from dl4all.runtime.vulkan import features
-from tests.conftest import need, run_python
+from tests.conftest import need
+from tests.conftest import run_python as run_preloaded
 
 REPORT = """
 import json
@@ -45,6 +47,13 @@ sys.meta_path.insert(0, Missing())
 """
 NO_PACKAGE = "import sys; sys.modules['vulkan'] = None\n"
 NO_KP = "import sys; sys.modules['kp'] = None\n"
+
+
+def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """In a process that has imported nothing: these tests take modules away."""
+    return run_preloaded(code, (), **env)
+
+
 FOLDERS = ("/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d")
 NO_ICD = {"VK_DRIVER_FILES": "/nonexistent", "VK_ICD_FILENAMES": "/nonexistent"}
 

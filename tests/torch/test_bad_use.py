@@ -15,6 +15,7 @@ import dl4all as dl  # noqa: E402
 import dl4all.torch  # noqa: E402
 from dl4all.errors import DeviceError, OutOfMemoryError  # noqa: E402
 from tests.conftest import run_python  # noqa: E402
+from tests.support.forked_process import PYTORCH  # noqa: E402
 
 Variable = torch.autograd.Variable
 
@@ -209,7 +210,7 @@ def test_forked_children_and_exit_with_live_tensors() -> None:
     if "vulkan:0" not in dl.torch.devices.names():
         pytest.skip("there is no vulkan:0")
     done = run_python(
-        PROCESSES, DL4ALL_DEVICE="vulkan:0", DL4ALL_TORCH_FALLBACK="silent", OMP_NUM_THREADS="1"
+        PROCESSES, PYTORCH, DL4ALL_DEVICE="vulkan:0", DL4ALL_TORCH_FALLBACK="silent", OMP_NUM_THREADS="1"
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:2] == ["ForkError", "7 6.0"]
@@ -278,6 +279,8 @@ def test_collectives_stage_through_the_cpu(place: str) -> None:
 
 @pytest.mark.full
 def test_gradients_of_two_processes_are_those_of_the_batch() -> None:
-    done = run_python(TWO_PROCESSES, DL4ALL_DEVICE="cpu", DL4ALL_TORCH_FALLBACK="silent", OMP_NUM_THREADS="1")
+    done = run_python(
+        TWO_PROCESSES, PYTORCH, DL4ALL_DEVICE="cpu", DL4ALL_TORCH_FALLBACK="silent", OMP_NUM_THREADS="1"
+    )
     assert done.returncode == 0, done.stderr
     assert "equal" in done.stdout, done.stderr

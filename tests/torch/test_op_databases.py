@@ -38,6 +38,7 @@ def test_entries_are_native() -> None:
     assert all(row["samples"] for row in rows.values())
 
 
+@pytest.mark.full
 def test_entries_are_right_with_the_fallback() -> None:
     rows = outcomes(Run(ALL, mode="fallback"), RIGHT)
     assert {name: row["why"] for name, row in rows.items() if row["status"] != "native"} == {}

@@ -151,7 +151,7 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [*FATAL, "memory"])
-@each("phase, after", some([*itertools.product(PHASES, (12, 30)), ("", 60), ("", 200)], 4))
+@each("phase, after", some([*itertools.product(PHASES, (12, 30)), ("", 60), ("", 200)], 3))
 def test_a_failure_of_the_primary_device(kind: Any, phase: str, after: int) -> None:
     failure = Failure(kind, phase, after)
     devices = [
@@ -173,7 +173,7 @@ def test_a_failure_of_the_primary_device(kind: Any, phase: str, after: int) -> N
 
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_a_failure_while_gradients_are_accumulated(accumulate: int) -> None:
-    for after in (3, 10, 20):
+    for after in some((3, 10, 20), 2):
         devices = [simulated_device(failures=(Failure("lost", "backward", after),)), simulated_device()]
         with DeviceGroup(devices, timeout=TIMEOUT) as group:
             check(alone(accumulate), run(group, accumulate=accumulate))

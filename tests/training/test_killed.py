@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import dl4all as dl
+from tests.support.forked_process import ForkedProcess
 from tests.support.subcases import FULL
 
 SCRIPT = Path(__file__).with_name("kill_me.py")
@@ -22,7 +23,7 @@ CHAINS = 4 if FULL else 2  # runs, each killed several times
 def start(folder: Path) -> subprocess.Popen[str]:
     """A process that is about to train."""
     environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[2]), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
+    process = ForkedProcess(
         [sys.executable, SCRIPT, folder], stdout=subprocess.PIPE, text=True, env=environment
     )
     assert process.stdout is not None
@@ -48,7 +49,7 @@ def test_killed_runs_end_as_the_undisturbed_one(tmp_path: Path) -> None:
         folder = tmp_path / str(chain)
         for _ in range(KILLS // CHAINS):
             with start(folder) as process:
-                time.sleep(rng.uniform(0, seconds / 3))
+                time.sleep(rng.uniform(0, 0.6 * seconds))
                 process.kill()
                 process.wait()
             found = dl.io.checkpoints(folder)

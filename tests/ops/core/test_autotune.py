@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-import subprocess
 import sys
 from typing import Any
 
@@ -17,6 +16,7 @@ from dl4all.ops.core.autotune import Space, choose
 from dl4all.runtime import device_records
 from tests.conftest import REPOSITORY
 from tests.support.autotune_harness import Bench, lucky
+from tests.support.forked_process import ForkedProcess
 
 # Which
 
@@ -223,7 +223,7 @@ for q in range(40):
 def test_processes_that_tune_at_once_lose_nothing(bench: Bench) -> None:
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     processes = [
-        subprocess.Popen([sys.executable, "-c", STORE, name], env=environment) for name in ("one", "two")
+        ForkedProcess([sys.executable, "-c", STORE, name], env=environment) for name in ("one", "two")
     ]
     assert [process.wait() for process in processes] == [0, 0]
     space = Space[Any, int](

@@ -245,6 +245,7 @@ def test_uniform_distribution(seed: int) -> None:
     assert abs(((pairs - expected) ** 2 / expected).sum() - 255) < 5 * math.sqrt(2 * 255)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_normal_distribution(seed: int) -> None:
     """Kolmogorov and Smirnov's test, four moments, and the tails out to 4.5 deviations."""

@@ -16,6 +16,7 @@ from dl4all import shaders
 from dl4all.errors import BackendMissingError, ShaderError
 from dl4all.runtime import file_cache, spirv
 from dl4all.runtime.spirv import Shader, build, compilers, load, module_store
+from tests.support.forked_process import ForkedProcess
 
 NEGATE = Shader("scale.comp", (("OP(x)", "-x"),))
 REPOSITORY = Path(__file__).parents[3]
@@ -269,7 +270,7 @@ def start(program: str, *arguments: object) -> subprocess.Popen[str]:
     """A Python process that can import this checkout."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    return ForkedProcess(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
 def test_two_processes_load_the_same_shader_at_once(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from dl4all.runtime.vulkan.pipeline_cache import file_of
 from tests.conftest import REPOSITORY, need
 from tests.runtime.vulkan.driver import Driver, install
 from tests.runtime.vulkan.scene import module, play
+from tests.support.forked_process import ForkedProcess
 
 pytestmark = pytest.mark.vulkan
 
@@ -143,7 +143,7 @@ def test_two_processes_at_once(folder: Path, tmp_path: Path) -> None:
         "    backend = VulkanBackend(0); play(backend, code); backend.close()\n"
     )
     module(tmp_path)
-    both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=REPOSITORY) for _ in range(2)]
+    both = [ForkedProcess([sys.executable, "-c", code, str(tmp_path)], cwd=REPOSITORY) for _ in range(2)]
     assert [process.wait(timeout=120) for process in both] == [0, 0]
     (file,) = folder.iterdir()
     assert file_cache.read(file)

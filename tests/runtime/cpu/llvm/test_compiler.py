@@ -150,12 +150,13 @@ print(dl.device("cpu").info.driver)
 
 
 def test_without_a_compiler_numpy_computes() -> None:
-    ended = run_python(WITHOUT)
+    ended = run_python(WITHOUT, ())
     assert (ended.returncode, ended.stdout) == (0, "NumPy\n"), ended.stderr
 
 
 def test_switched_off() -> None:
-    ended = run_python(WITHOUT.replace('sys.modules["llvmlite"] = None', ""), DL4ALL_CPU_KERNELS="0")
+    code = WITHOUT.replace('sys.modules["llvmlite"] = None', "")
+    ended = run_python(code, (), DL4ALL_CPU_KERNELS="0")
     assert (ended.returncode, ended.stdout) == (0, "NumPy\n"), ended.stderr
 
 
