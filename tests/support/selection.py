@@ -48,11 +48,13 @@ ONE_OF_EACH_KIND = {
     "test_values_equal_pytorch",
 }
 NOT_AGAIN = (
-    *("cli", "data", "distributions", "io", "typing", "utils", "runtime/spirv"),
-    *("attacks/test_caches.py", "attacks/test_exits.py", "attacks/test_fork.py"),
-    *("attacks/test_memory_limits.py", "attacks/test_random_programs.py"),
-    *("runtime/test_file_cache.py", "runtime/test_machines.py", "runtime/test_minimum_limits.py"),
-    *("runtime/test_plugins.py", "runtime/test_validation.py", "torch/test_op_databases.py"),
+    *("cli", "data", "distributions", "examples", "io", "typing", "utils", "runtime/spirv"),
+    *("attacks/test_caches.py", "attacks/test_exits.py", "attacks/test_folders.py", "attacks/test_fork.py"),
+    *("attacks/test_memory_limits.py", "attacks/test_numbers.py", "attacks/test_random_programs.py"),
+    *("graph/test_random_functions.py", "models/test_pretrained.py", "ops/test_every_op_in_torch.py"),
+    *("ops/test_too_large.py", "runtime/test_file_cache.py", "runtime/test_machines.py"),
+    *("runtime/test_minimum_limits.py", "runtime/test_plugins.py", "runtime/test_validation.py"),
+    *("runtime/vulkan/test_null_hardware.py", "torch/test_bad_use.py", "torch/test_op_databases.py"),
 )
 """What is not run again, beside the files that lie in no folder: it looks at files, processes or numbers."""
 EACH_VALUE_AGAIN = (
