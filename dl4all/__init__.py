@@ -68,10 +68,10 @@ from dl4all.graph.compiled import compile
 from dl4all.io.serialization import load, save
 from dl4all.jit import _assert as _assert
 from dl4all.memory import pin
-from dl4all.multi_device.data_parallel import parallel
-from dl4all.multi_device.inference_queue import InferenceQueue
-from dl4all.multi_device.pipeline import Pipeline, pipeline
-from dl4all.multi_device.placement import place
+from dl4all.multi_device.data_parallel.module import parallel
+from dl4all.multi_device.pipeline.module import Pipeline, pipeline
+from dl4all.multi_device.placement.placement import place
+from dl4all.multi_device.serving.inference_queue import InferenceQueue
 from dl4all.ops.core.default_dtype import BFLOAT16
 from dl4all.ops.core.memory_format import (
     channels_last,

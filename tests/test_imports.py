@@ -56,6 +56,9 @@ LAYERS = (
     ("dl4all.special", "dl4all.version", "dl4all.xpu", "dl4all.backends", "dl4all.cuda"),
     ("dl4all.graph",),
     ("dl4all.multi_device", "dl4all.func"),
+    ("dl4all.multi_device.trace",),
+    ("dl4all.multi_device.placement",),
+    ("dl4all.multi_device.data_parallel", "dl4all.multi_device.pipeline", "dl4all.multi_device.serving"),
     ("dl4all.training", "dl4all.hub"),
     ("dl4all.utils",),
     ("dl4all",),  # what people import

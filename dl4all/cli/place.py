@@ -14,9 +14,9 @@ from rich.console import Console
 
 import dl4all as dl
 from dl4all.errors import ArgumentError
-from dl4all.multi_device.placement import place as find_placement
-from dl4all.multi_device.placement_picture import draw
-from dl4all.multi_device.speed_measurement import measure_speeds
+from dl4all.multi_device.placement.picture import draw
+from dl4all.multi_device.placement.placement import place as find_placement
+from dl4all.multi_device.trace.speed_measurement import measure_speeds
 from dl4all.runtime.simulated.description import Description
 from dl4all.scheduler.simulation import simulated_device
 from dl4all.scheduler.speed_fit import keep

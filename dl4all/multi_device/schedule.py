@@ -1,7 +1,7 @@
 """The order in which each stage of a pipeline takes the micro-batches of a batch.
 
 A schedule is data: for each stage a list of steps. What runs it is
-:mod:`dl4all.multi_device.micro_batches`.
+:mod:`dl4all.multi_device.pipeline.micro_batches`.
 """
 
 from __future__ import annotations

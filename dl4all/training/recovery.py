@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from dl4all.errors import DeviceError, DeviceLostError, OutOfMemoryError
-from dl4all.multi_device.copies import give_memory
-from dl4all.multi_device.data_parallel import DataParallel
+from dl4all.multi_device.data_parallel.copies import give_memory
+from dl4all.multi_device.data_parallel.module import DataParallel
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.random.generator import State, default_generator
 from dl4all.runtime.simulated.backend import Hang

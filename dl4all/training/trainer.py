@@ -16,7 +16,7 @@ from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError, GradientError
 from dl4all.io.checkpoint import best_step, checkpoints, load_checkpoint, mark_best, save_checkpoint
 from dl4all.io.folder_lock import lock_folder
-from dl4all.multi_device.data_parallel import DataParallel
+from dl4all.multi_device.data_parallel.module import DataParallel
 from dl4all.nn.module import Module
 from dl4all.nn.utils import clip_grad_norm_
 from dl4all.ops.random.generator import default_generator

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pytest
 
 import dl4all as dl
-from dl4all.multi_device.balance import Balance, split
-from dl4all.multi_device.data_parallel import DataParallel
+from dl4all.multi_device.data_parallel.balance import Balance, split
+from dl4all.multi_device.data_parallel.module import DataParallel
 from dl4all.ops.random.generator import default_generator
 from dl4all.runtime.simulated.backend import SimulatedBackend
 from dl4all.runtime.simulated.description import Failure

@@ -1,0 +1,1 @@
+"""Layers on several devices, with micro-batches on their way between them."""

@@ -1,0 +1,1 @@
+"""Which device gets which modules: what can be cut, what the parts cost, and the best cuts."""

@@ -1,0 +1,1 @@
+"""Single inputs, answered in batches on several devices."""

@@ -1,0 +1,34 @@
+"""The copy of a model that an inference queue computes with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import dl4all as dl
+from dl4all.multi_device.serving.request import Request
+from dl4all.multi_device.serving.served_replica import ServedReplica
+
+
+def test_it_keeps_the_model_of_its_beginning(device: str) -> None:
+    model = dl.nn.Sequential(dl.nn.Linear(3, 2), dl.nn.Dropout(0.5)).to("cpu")
+    x = dl.randn(4, 3, device="cpu")
+    expected = model.eval()(x).numpy()
+    model.train()
+    replica = ServedReplica(model, dl.device(device), 4)
+    assert not any(p.requires_grad for p in replica._model.parameters())
+    dl.nn.init.zeros_(model[0].weight)
+    with dl.InferenceQueue(model, dl.DeviceGroup(["cpu"])) as owner:
+        requests = [Request((row,), owner, on_virtual_clock=False) for row in x.numpy()]
+        found = replica.compute(requests)
+    np.testing.assert_allclose(np.stack(found), expected, rtol=1e-5, atol=1e-6)
+    assert all(p.requires_grad for p in model.parameters())
+    assert model.training
+
+
+def test_speeds_are_those_of_late() -> None:
+    replica = ServedReplica(dl.nn.Linear(3, 3), dl.device("cpu"), 4)
+    assert replica.seconds_per_request == 0.0
+    replica.took(4.0, 2)
+    assert replica.seconds_per_request == 2.0
+    replica.took(1.0, 1)
+    assert (replica.seconds_per_request, replica.requests) == (1.5, 3)
