@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dl4all as dl
-from dl4all.graph.compiled import CompileWarning
+from dl4all.graph.run.compiled import CompileWarning
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

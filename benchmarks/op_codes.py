@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.table import Table
 
 import dl4all as dl
-from dl4all.graph.compiled import Compiled
-from dl4all.graph.executable import Executable
 from dl4all.graph.op_codes import choice
+from dl4all.graph.run.compiled import Compiled
+from dl4all.graph.run.executable import Executable
 from dl4all.nn import functional as F
 
 NETWORKS = {  # batch, inputs, hidden units, outputs

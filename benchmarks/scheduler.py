@@ -29,7 +29,7 @@ for variable in ("LP_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import dl4all as dl  # noqa: E402
 from dl4all.runtime.simulated import clock  # noqa: E402
-from dl4all.scheduler.simulation import simulated_device  # noqa: E402
+from dl4all.scheduler.cost.simulation import simulated_device  # noqa: E402
 
 IMAGES = 64  # of a batch on simulated devices
 STEPS = 3  # of which the last is taken: the first ones send the parameters

@@ -24,7 +24,7 @@ import click
 import psutil
 
 import dl4all as dl
-from dl4all.scheduler.task import Task
+from dl4all.scheduler.streams.task import Task
 
 DEVICES = ("cpu", "cpu#1", "vulkan:0")
 WINDOW = 256  # tasks that a thread gives before it reads the first result

@@ -48,6 +48,7 @@ from dl4all import (
     version,
     xpu,
 )
+from dl4all import former_modules as _former_modules
 from dl4all import missing_names as _missing_names
 from dl4all import process_settings as _process_settings
 from dl4all._functions import *
@@ -64,7 +65,7 @@ from dl4all.autograd import (
 from dl4all.calibration import calibrate
 from dl4all.einops_backend import define_when_imported as _define_einops_backend
 from dl4all.errors import Dl4allError, OutOfMemoryError
-from dl4all.graph.compiled import compile
+from dl4all.graph.run.compiled import compile
 from dl4all.io.serialization import load, save
 from dl4all.jit import _assert as _assert
 from dl4all.memory import pin
@@ -88,13 +89,13 @@ from dl4all.runtime.op_regions import debug_region
 from dl4all.runtime.registry import devices
 from dl4all.scheduler import fallback
 from dl4all.scheduler.check_mode import debug
-from dl4all.scheduler.current import get_default_device, set_default_device, synchronize
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.device import Device as device
-from dl4all.scheduler.event import Event
-from dl4all.scheduler.group import DeviceGroup
-from dl4all.scheduler.profile import profile
-from dl4all.scheduler.stream import Stream
+from dl4all.scheduler.device.current import get_default_device, set_default_device, synchronize
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.device import Device as device
+from dl4all.scheduler.monitor.profile import profile
+from dl4all.scheduler.streams.event import Event
+from dl4all.scheduler.streams.group import DeviceGroup
+from dl4all.scheduler.streams.stream import Stream
 from dl4all.sparse import spmm
 from dl4all.tensor import creation as _creation
 from dl4all.tensor import dtypes as _dtypes
@@ -278,5 +279,6 @@ for _space, _module in {
     "torch.utils.data": utils.data,
 }.items():
     vars(_module)["__getattr__"] = _missing_names.answering(_space)
-if _missing_names.MissingModules not in _sys.meta_path:  # where dl4all is imported anew
-    _sys.meta_path.append(_missing_names.MissingModules)
+for _finder in (_former_modules.FormerModules, _missing_names.MissingModules):
+    if _finder not in _sys.meta_path:  # where dl4all is imported anew
+        _sys.meta_path.append(_finder)

@@ -11,8 +11,8 @@ from typing import Any
 from dl4all import memory
 from dl4all.errors import UnknownDeviceError
 from dl4all.runtime import registry
-from dl4all.scheduler import current
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device import current
+from dl4all.scheduler.device.device import Device
 
 __all__ = [
     "current_accelerator",

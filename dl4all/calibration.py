@@ -15,8 +15,8 @@ from dl4all import ops
 from dl4all.errors import Dl4allError, ForkError, OutOfMemoryError
 from dl4all.runtime import measurements, registry
 from dl4all.runtime.measurements import Measurement
-from dl4all.scheduler.current import device
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.current import device
+from dl4all.scheduler.device.device import Device
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 

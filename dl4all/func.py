@@ -16,7 +16,7 @@ import numpy as np
 from dl4all.autograd import backward_pass, enable_grad, functional
 from dl4all.autograd.vectorizing_map import vmap
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.graph.structure import Build, Opaque, rebuilder
+from dl4all.graph.tracing.structure import Build, Opaque, rebuilder
 from dl4all.nn.module import Module
 from dl4all.nn.utils.stateless import functional_call
 from dl4all.ops.core.tensor_base import TensorBase, from_host

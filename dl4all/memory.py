@@ -26,8 +26,8 @@ from dl4all.errors import ArgumentError, DeviceError
 from dl4all.nn.module import Module
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.cpu import heap
-from dl4all.scheduler.current import device as open_device
-from dl4all.scheduler.current import opened
+from dl4all.scheduler.device.current import device as open_device
+from dl4all.scheduler.device.current import opened
 from dl4all.tensor.arguments import DeviceLike
 
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}

@@ -22,7 +22,7 @@ from dl4all.errors import ArgumentError
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.profiler.averages import Averages, averages
 from dl4all.runtime.profiler.recorder import Event
-from dl4all.scheduler.profile import Profile
+from dl4all.scheduler.monitor.profile import Profile
 
 __all__ = [
     "ProfilerAction",

@@ -301,7 +301,7 @@ def _no_locks(backend: Backend) -> Sequence[threading.RLock]:
 
 locks_of: Callable[[Backend], Sequence[threading.RLock]] = _no_locks
 """The locks under which threads use a backend that is to be closed, in the order in which they ask for them;
-:mod:`dl4all.scheduler.current` puts :func:`dl4all.scheduler.shutdown.locks_of` here."""
+:mod:`dl4all.scheduler.device.current` puts :func:`dl4all.scheduler.device.shutdown.locks_of` here."""
 
 CLOSING_SECONDS = 10.0
 """The seconds that :func:`close_all` waits for calls of other threads that are under way in a device."""

@@ -26,9 +26,9 @@ from dl4all.errors import ArgumentError, FallbackError, PipelineError, TooLargeE
 from dl4all.runtime import fork
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.scopes import Undo
-from dl4all.scheduler import launch_log
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.transfers import traffic
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.transfers import traffic
+from dl4all.scheduler.listeners import launch_log
 
 __all__ = ["Report", "Row", "policy", "report", "reset"]
 

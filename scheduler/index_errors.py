@@ -22,7 +22,7 @@ from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError
 from dl4all.runtime import fork
 from dl4all.runtime.protocols import Backend, Span
-from dl4all.scheduler import capture, launch_log
+from dl4all.scheduler.listeners import capture, launch_log
 
 SLOTS = 64
 """Workgroups of a launch that looks for indices out of range: each has a slot of its own."""

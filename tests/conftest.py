@@ -23,9 +23,9 @@ from dl4all.allocator.allocator import Allocator
 from dl4all.allocator.guard import set_guard
 from dl4all.allocator.storage import Storage
 from dl4all.runtime.simulated import clock
-from dl4all.scheduler.counters import forget_plans
-from dl4all.scheduler.current import device as open_device
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.current import device as open_device
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.monitor.counters import forget_plans
 from tests.support.buffer_indices import compared
 from tests.support.deadline import deadline as deadline
 from tests.support.forked_process import LIBRARY, run_forked

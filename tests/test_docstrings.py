@@ -49,7 +49,9 @@ def test_modules_are_found() -> None:
         "dl4all.runtime.registry",
         "dl4all.allocator.strategies.size_class",
     } <= set(found)
-    assert {"dl4all.scheduler.device", "dl4all.runtime.spirv.module_store", "dl4all.shaders"} <= set(found)
+    assert {"dl4all.scheduler.device.device", "dl4all.runtime.spirv.module_store", "dl4all.shaders"} <= set(
+        found
+    )
 
 
 @pytest.mark.parametrize("name", modules())

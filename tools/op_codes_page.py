@@ -19,7 +19,7 @@ from dl4all.graph.op_codes.interpreter import VARIANTS
 from dl4all.graph.op_codes.opcode import OPCODES
 from dl4all.graph.op_codes.simulator import steps
 from dl4all.graph.op_codes.translator import lower
-from dl4all.graph.trace import trace
+from dl4all.graph.tracing.trace import trace
 
 PAGE = Path(__file__).parents[1] / "docs" / "op_codes.md"
 

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 from dl4all.errors import ArgumentError
-from dl4all.scheduler.current import device as open_device
+from dl4all.scheduler.device.current import device as open_device
 
 ELSEWHERE = ("cuda", "hpu", "mps", "mtia", "xla", "xpu")
 """Types of PyTorch's devices that are not here: PyTorch warns of them, and computes as without the block."""

@@ -14,7 +14,7 @@ from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase, from_host, host_array
 from dl4all.ops.memory.copy import fill_with
 from dl4all.ops.memory.views import expand
-from dl4all.scheduler import capture
+from dl4all.scheduler.listeners import capture
 
 
 def backward(

@@ -21,7 +21,7 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import NODE, BatchedTensorBase, Batching, all_samples
 from dl4all.ops.elementwise.arithmetic import add, clone
 from dl4all.runtime import fork
-from dl4all.scheduler import capture
+from dl4all.scheduler.listeners import capture
 
 LeafReady = Callable[[TensorBase, TensorBase], None]
 """Called with a leaf and its whole gradient while others are still computed."""

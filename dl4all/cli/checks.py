@@ -26,7 +26,7 @@ from dl4all.runtime.vulkan.instance import (
     validation_wanted,
     version,
 )
-from dl4all.scheduler.current import device
+from dl4all.scheduler.device.current import device
 
 REPORT = "a defect of dl4all or of the backend's package: report it together with this output"
 INSTALL_DRIVER = (

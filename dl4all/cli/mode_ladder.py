@@ -14,13 +14,13 @@ import numpy as np
 
 import dl4all as dl
 from dl4all.errors import ArgumentError
-from dl4all.graph.compiled import Compiled, CompileWarning
-from dl4all.graph.graph import Graph
+from dl4all.graph.ir.graph import Graph
 from dl4all.graph.op_codes.choice import SINGLE_OPS
 from dl4all.graph.op_codes.interpreter import variant_for
 from dl4all.graph.op_codes.translator import lower
 from dl4all.graph.passes import pipeline
-from dl4all.graph.specialization import Optimize, optimized
+from dl4all.graph.run.compiled import Compiled, CompileWarning
+from dl4all.graph.run.specialization import Optimize, optimized
 from dl4all.training.config import MODELS
 
 CLASSES, TAGS = 10, 5

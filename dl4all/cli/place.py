@@ -18,8 +18,8 @@ from dl4all.multi_device.placement.picture import draw
 from dl4all.multi_device.placement.placement import place as find_placement
 from dl4all.multi_device.trace.speed_measurement import measure_speeds
 from dl4all.runtime.simulated.description import Description
-from dl4all.scheduler.simulation import simulated_device
-from dl4all.scheduler.speed_fit import keep
+from dl4all.scheduler.cost.simulation import simulated_device
+from dl4all.scheduler.cost.speed_fit import keep
 from dl4all.training.config import MODELS, Factory, arguments, fits, nearest, readable
 
 if sys.version_info >= (3, 11):

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dl4all.allocator.allocator import amount
-from dl4all.scheduler.published import DeviceRates, ProcessReport, read
+from dl4all.scheduler.monitor.published import DeviceRates, ProcessReport, read
 
 SILENT_SECONDS = 5.0  # after which a process that wrote nothing is said to be silent
 NOBODY = (

@@ -23,8 +23,8 @@ from dl4all.data.workers import WorkerInfo, batch_random, become_worker
 from dl4all.errors import ArgumentError, DataError
 from dl4all.ops.core import limits
 from dl4all.ops.random.generator import Generator
-from dl4all.scheduler.current import device
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.current import device
+from dl4all.scheduler.device.device import Device
 from dl4all.tensor.arguments import checked_state
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from dl4all.data.batch import map_arrays
 from dl4all.errors import DataError, DataTimeoutError
 from dl4all.runtime import fork, registry
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 

@@ -23,8 +23,8 @@ from dl4all.io.weight_file import MAX_TENSORS, Array, Limits, Malformed, brief, 
 from dl4all.io.weights import load_weights, save_weights
 from dl4all.nn.module import Parameter
 from dl4all.ops.core.tensor_base import Size
-from dl4all.scheduler.current import device
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.current import device
+from dl4all.scheduler.device.device import Device
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 

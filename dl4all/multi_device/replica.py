@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from dl4all.nn.module import Module, Parameter
 from dl4all.ops.core import tape
 from dl4all.ops.core.op import empty
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 from dl4all.tensor.creation import tensor
 from dl4all.tensor.tensor import Tensor
 

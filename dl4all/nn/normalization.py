@@ -16,7 +16,7 @@ from dl4all.nn.parameter import Parameter
 from dl4all.ops import fill_
 from dl4all.ops.core.strides import sizes
 from dl4all.ops.core.tensor_base import DTypeLike
-from dl4all.scheduler import capture
+from dl4all.scheduler.listeners import capture
 from dl4all.tensor.arguments import DeviceLike
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor

@@ -7,7 +7,7 @@ from typing import Any
 
 from dl4all.errors import ArgumentError, DeviceError
 from dl4all.nn.module import Module
-from dl4all.scheduler.current import device as open_device
+from dl4all.scheduler.device.current import device as open_device
 from dl4all.tensor.arguments import DeviceLike
 
 ADVICE = "several devices compute one model by dl.parallel(model, dl.DeviceGroup([...]))"

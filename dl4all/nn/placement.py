@@ -10,7 +10,7 @@ import numpy as np
 from dl4all.errors import DTypeError, ModuleError
 from dl4all.nn import state
 from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 from dl4all.tensor.arguments import DeviceLike, device_and_dtype
 from dl4all.tensor.creation import empty
 from dl4all.tensor.sparse import SparseTensor

@@ -14,7 +14,7 @@ from dl4all.errors import ArgumentError, WeightsError
 from dl4all.nn.hooks import Hook, Hooks
 from dl4all.nn.parameter import Parameter, is_lazy
 from dl4all.ops.memory.transfer import upload
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 from dl4all.tensor.tensor import Tensor
 
 Weights = Mapping[str, "Tensor | npt.NDArray[Any]"]

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dl4all.autograd.grad_mode import no_grad
-from dl4all.scheduler.profile import profile
+from dl4all.scheduler.monitor.profile import profile
 from dl4all.tensor.tensor import Tensor
 
 TABLE_WIDTH = 120

@@ -27,8 +27,9 @@ from dl4all.optim.host_step import KeptSteps, update_arrays, update_jobs
 from dl4all.optim.kernels import Constants, Kernels, no_kernel_of
 from dl4all.optim.optimizer import NDArray, Optimizer, ParamsT
 from dl4all.optim.saved_state import check_arrays, check_counts, loaded_tensor
-from dl4all.scheduler import capture, fallback
-from dl4all.scheduler.device import Device
+from dl4all.scheduler import fallback
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.listeners import capture
 from dl4all.tensor.tensor import Tensor
 
 

@@ -15,8 +15,9 @@ from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import fresh_copy, overwrite
 from dl4all.optim.host_step import update_jobs
 from dl4all.optim.kernels import Kernels, no_kernel_of
-from dl4all.scheduler import capture, fallback
-from dl4all.scheduler.device import Device
+from dl4all.scheduler import fallback
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.listeners import capture
 from dl4all.tensor.arguments import checked_state
 from dl4all.tensor.tensor import Tensor
 

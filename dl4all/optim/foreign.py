@@ -20,7 +20,7 @@ from dl4all.optim import adam, sgd
 from dl4all.optim.host_step import update_jobs
 from dl4all.optim.kernels import Constants
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 COUNTED_ADAM, COUNTED_AMSGRAD = (shader("optim/counted_adam.comp", MAXIMUM=maximum) for maximum in (0, 1))
 OPTIONAL_SHADERS.extend((COUNTED_ADAM, COUNTED_AMSGRAD))

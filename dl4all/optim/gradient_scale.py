@@ -13,7 +13,7 @@ from dl4all.ops.core.launch import pack, shader
 from dl4all.ops.core.multi_tensor import Role, recent_plans
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 UNSCALE = shader("optim/unscale.comp")
 SHARED.append(UNSCALE)

@@ -19,7 +19,7 @@ from dl4all.ops.core.host_work import WorkKernel, host_work, launch_of
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.memory.views import contiguous
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.scheduler import capture
+from dl4all.scheduler.listeners import capture
 
 NDArray = npt.NDArray[Any]
 Update = Callable[..., None]

@@ -13,8 +13,8 @@ from dl4all.ops.core.multi_tensor import Job, MultiTensor, Role
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.scheduler import fallback
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.programs import Launch
 
 Constants = tuple[float | int, ...]
 

@@ -21,7 +21,7 @@ from dl4all.optim.hooks import register_optimizer_step_pre_hook as register_opti
 from dl4all.optim.options import check_implementation
 from dl4all.optim.param_group import ParamGroup
 from dl4all.optim.saved_state import checked_groups, loaded_value, saved_options
-from dl4all.scheduler import capture
+from dl4all.scheduler.listeners import capture
 from dl4all.tensor.tensor import Tensor
 
 ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import fill_with
-from dl4all.scheduler import capture
+from dl4all.scheduler.listeners import capture
 
 NDArray = npt.NDArray[Any]
 

@@ -13,8 +13,8 @@ from dl4all.ops.core.default_dtype import MissingDType, default
 from dl4all.ops.core.limits import check_shape
 from dl4all.ops.core.strides import sizes
 from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Shape, TensorBase
-from dl4all.scheduler.current import device as open_device
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.current import device as open_device
+from dl4all.scheduler.device.device import Device
 
 ArrayLike: TypeAlias = npt.ArrayLike | TensorBase
 """Data of a tensor: a number, nested lists, a NumPy array, a tensor."""

@@ -22,8 +22,8 @@ from dl4all.ops.core.tensor_base import FEW_BYTES, DTypeLike, Scalar, Shape, fro
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import fill_with, fresh_copy
 from dl4all.ops.memory.transfer import upload
-from dl4all.scheduler import capture
-from dl4all.scheduler.current import device as open_device
+from dl4all.scheduler.device.current import device as open_device
+from dl4all.scheduler.listeners import capture
 from dl4all.tensor.arguments import (
     ArrayLike,
     DeviceLike,

@@ -12,7 +12,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import fresh_copy
 from dl4all.ops.memory.transfer import download, upload
-from dl4all.scheduler.current import device as open_device
+from dl4all.scheduler.device.current import device as open_device
 
 T = TypeVar("T", bound=TensorBase)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, BackendMissingError
 from dl4all.ops.core.tensor_base import Size
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 from dl4all.tensor.arguments import ArrayLike, DeviceLike
 from dl4all.tensor.creation import empty, tensor
 from dl4all.tensor.dtypes import get_default_dtype

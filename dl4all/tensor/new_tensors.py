@@ -13,7 +13,7 @@ from dl4all.ops.memory import transfer
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.random.distributions import bernoulli_
 from dl4all.ops.random.generator import Generator
-from dl4all.scheduler.current import device as open_device
+from dl4all.scheduler.device.current import device as open_device
 from dl4all.tensor import host_random
 from dl4all.tensor.arguments import ArrayLike, DeviceLike, checked_dtype, checked_shape
 

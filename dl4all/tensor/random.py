@@ -14,7 +14,7 @@ from dl4all.ops.core.tensor_base import DTypeLike, Shape, from_host
 from dl4all.ops.elementwise.declare import broadcast_shapes
 from dl4all.ops.random.distributions import bernoulli_, normal_, uniform_
 from dl4all.ops.random.generator import Generator, State, default_generator
-from dl4all.scheduler.current import device as open_device
+from dl4all.scheduler.device.current import device as open_device
 from dl4all.tensor import host_random
 from dl4all.tensor.arguments import DeviceLike, checked_dtype, checked_shape, float_dtype
 from dl4all.tensor.creation import empty, empty_like

@@ -24,7 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import dl4all.torch  # noqa: F401 - the device, for programs that import nothing but torch
 from dl4all.errors import ArgumentError
-from dl4all.graph.compiled import Mode
+from dl4all.graph.run.compiled import Mode
 from dl4all.torch import devices, memory
 from dl4all.torch.devices import NAME
 from dl4all.torch.graph_call import GraphCall, constants

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from dl4all.runtime import fork
-from dl4all.scheduler.current import opened
+from dl4all.scheduler.device.current import opened
 from dl4all.torch import devices, generators
 from dl4all.torch.devices import device_at, index_of
 from dl4all.torch.memory_statistics import (

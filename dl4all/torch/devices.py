@@ -11,8 +11,8 @@ import torch
 
 from dl4all.errors import UnknownDeviceError
 from dl4all.runtime import registry
-from dl4all.scheduler.current import device as open_device
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.current import device as open_device
+from dl4all.scheduler.device.device import Device
 
 NAME = "dlall"
 """The device type. PyTorch's parser of device strings takes letters only, so it cannot be ``dl4all``."""

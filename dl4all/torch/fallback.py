@@ -18,7 +18,7 @@ import torch
 from dl4all import config
 from dl4all.config import FallbackMode
 from dl4all.errors import DeviceError, FallbackError
-from dl4all.scheduler import capture
+from dl4all.scheduler.listeners import capture
 from dl4all.torch import memory
 from dl4all.torch.devices import NAME, is_here
 from dl4all.torch.schemas import plan, tensors_in

@@ -11,7 +11,7 @@ import torch
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.random.generator import Generator
-from dl4all.scheduler import capture
+from dl4all.scheduler.listeners import capture
 
 STATE_BYTES = 16
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from dl4all.graph.compiled import Compiled, CompileWarning, Mode
-from dl4all.graph.trace import Tracer
+from dl4all.graph.run.compiled import Compiled, CompileWarning, Mode
+from dl4all.graph.tracing.trace import Tracer
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import fresh_copy
-from dl4all.scheduler import capture
+from dl4all.scheduler.listeners import capture
 from dl4all.torch import graph_parts, memory
 from dl4all.torch.devices import device_at, is_here
 from dl4all.torch.graph_parts import Part

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dl4all.graph import trace
-from dl4all.scheduler import capture
-from dl4all.scheduler.device import Device
+from dl4all.graph.tracing import trace
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.listeners import capture
 
 
 class Observed(NamedTuple):

@@ -18,8 +18,8 @@ from dl4all.ops.core.launch_plan import REFUSED, Launches, frozen, launches_of, 
 from dl4all.ops.core.vmap_hook import is_batching
 from dl4all.runtime import op_regions
 from dl4all.runtime.profiler import recorder
-from dl4all.scheduler import capture, launch_log
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.listeners import capture, launch_log
 from dl4all.torch.devices import device_at
 from dl4all.torch.memory import memory_of, over, torch_storage
 

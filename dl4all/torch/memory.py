@@ -25,7 +25,7 @@ from dl4all.allocator.storage import Storage
 from dl4all.errors import DeviceError
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.memory.copy import fresh_copy, overwrite
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 from dl4all.tensor.tensor import Tensor
 from dl4all.torch.devices import NAME, device_at, index_of_opened
 from dl4all.torch.templates import template

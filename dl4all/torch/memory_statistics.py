@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 
 from dl4all import memory
-from dl4all.scheduler.current import opened
+from dl4all.scheduler.device.current import opened
 from dl4all.torch.devices import device_at, index_of
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.table import Table
 
-from dl4all.scheduler.current import synchronize
+from dl4all.scheduler.device.current import synchronize
 from dl4all.torch import fallback
 from dl4all.torch.registration import KERNELS, LIBRARY
 

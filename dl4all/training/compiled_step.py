@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dl4all.graph.compiled import Compiled, compile
+from dl4all.graph.run.compiled import Compiled, compile
 from dl4all.nn.module import Module
 from dl4all.nn.utils import clip_grad_norm_
 

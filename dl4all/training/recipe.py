@@ -16,7 +16,7 @@ from dl4all.autograd import no_grad
 from dl4all.data import DataLoader, TensorDataset, random_split, shifted
 from dl4all.errors import ConfigError, Dl4allError
 from dl4all.optim import EMA
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 from dl4all.tensor import from_numpy, manual_seed
 from dl4all.training.config import Config, Part, arguments
 from dl4all.training.history import History

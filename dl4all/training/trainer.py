@@ -21,10 +21,10 @@ from dl4all.nn.module import Module
 from dl4all.nn.utils import clip_grad_norm_
 from dl4all.ops.random.generator import default_generator
 from dl4all.runtime.profiler.phase import phase
-from dl4all.scheduler import publisher
-from dl4all.scheduler.current import device as open_device
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.group import DeviceGroup
+from dl4all.scheduler.device.current import device as open_device
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.monitor import publisher
+from dl4all.scheduler.streams.group import DeviceGroup
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 from dl4all.training.compiled_step import Step, compiled_gradients, compiled_update

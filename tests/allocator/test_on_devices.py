@@ -18,7 +18,7 @@ from dl4all.ops.elementwise.arithmetic import neg
 from dl4all.runtime import spirv
 from dl4all.runtime.spirv import Shader
 from dl4all.runtime.vulkan.backend import VulkanBackend
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 from tests.conftest import need
 
 BEYOND = """#version 450

@@ -16,7 +16,7 @@ import dl4all as dl
 from dl4all.runtime import file_cache, measurements, registry, speed_records, spirv
 from dl4all.runtime.measurements import Measurement
 from dl4all.runtime.work import Speeds
-from dl4all.scheduler import current
+from dl4all.scheduler.device import current
 from tests.support.mutations import mutate
 
 SIGNED = b"no module, no pipelines and no record" * 9

@@ -16,7 +16,7 @@ from dl4all.runtime import registry
 from dl4all.runtime.protocols import Command, Copy, Dispatch, Fill, Span, span
 from dl4all.runtime.spirv import Shader, load
 from dl4all.runtime.vulkan.backend import VulkanBackend
-from dl4all.scheduler import current
+from dl4all.scheduler.device import current
 
 Values = list[npt.NDArray[Any]]
 Program = Callable[[], Values]

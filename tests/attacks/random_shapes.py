@@ -14,8 +14,8 @@ import numpy as np
 
 import dl4all as dl
 from dl4all.ops.core import autotune
-from dl4all.scheduler import plan_table
-from dl4all.scheduler.current import device
+from dl4all.scheduler.device import plan_table
+from dl4all.scheduler.device.current import device
 
 F = dl.nn.functional
 CONTAINERS = (dict, set, list, collections.deque, collections.OrderedDict, collections.Counter)

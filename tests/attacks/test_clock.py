@@ -14,16 +14,16 @@ import dl4all as dl
 from dl4all.io import load_checkpoint, save_checkpoint
 from dl4all.runtime import device_records, file_cache, measurements, registry
 from dl4all.runtime.measurements import Measurement
-from dl4all.scheduler import published, publisher
-from dl4all.scheduler.publisher import _Publisher
+from dl4all.scheduler.monitor import published, publisher
+from dl4all.scheduler.monitor.publisher import _Publisher
 from tests.conftest import REPOSITORY
 
 HOUR = 3600.0
 # What asks for the time of day: what `dl4all top` shows, since when a run has held a folder, names of traces'
 # files, TensorBoard.
 ALLOWED = {
-    "scheduler/publisher.py",
-    "scheduler/published.py",
+    "scheduler/monitor/publisher.py",
+    "scheduler/monitor/published.py",
     "dl4all/io/folder_lock.py",
     "dl4all/profiler.py",
     "dl4all/training/tensorboard.py",

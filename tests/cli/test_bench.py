@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from dl4all.cli import cli
 from dl4all.errors import Dl4allError
-from dl4all.scheduler.current import device as open_device
+from dl4all.scheduler.device.current import device as open_device
 
 WAYS = ["CPU reference", "immediate, first call", "immediate", "graph", "compiled", "op codes"]
 

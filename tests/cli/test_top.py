@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from dl4all.cli import cli
-from dl4all.scheduler import published, publisher
+from dl4all.scheduler.monitor import published, publisher
 from tests.cli.conftest import Command
 from tests.support.forked_process import COMMAND, ForkedProcess, run_forked
 
@@ -42,7 +42,7 @@ release.set()
 """
 SIMULATED = """
 import sys, threading, dl4all as dl
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
 device = simulated_device()
 stream = dl.Stream(device)
 x = stream.submit(dl.ones, 10, 10).result(60)

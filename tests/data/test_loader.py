@@ -15,7 +15,7 @@ import dl4all as dl
 from dl4all.data import DataLoader, TensorDataset
 from dl4all.errors import ArgumentError
 from dl4all.runtime.vulkan.backend import VulkanBackend
-from dl4all.scheduler.transfers import Transfers
+from dl4all.scheduler.device.transfers import Transfers
 from tests.conftest import need
 from tests.support.loader_threads import join
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dl4all.graph.compiled import CompileWarning
+from dl4all.graph.run.compiled import CompileWarning
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 import dl4all as dl
 from dl4all.allocator.storage import Storage
-from dl4all.graph.graph import BoundFill, BoundLaunch, Graph
+from dl4all.graph.ir.graph import BoundFill, BoundLaunch, Graph
 
 
 def replay(graph: Graph, *inputs: dl.Tensor) -> list[npt.NDArray[Any]]:

@@ -22,7 +22,7 @@ import pytest
 import dl4all as dl
 from dl4all import nn
 from dl4all.errors import Dl4allError
-from dl4all.graph.compiled import MOST_SPECIALIZATIONS, CompileWarning
+from dl4all.graph.run.compiled import MOST_SPECIALIZATIONS, CompileWarning
 from tests.support.compiled_stories import CALLS, Wrap, on_each_device, play
 
 

@@ -11,7 +11,7 @@ import pytest
 import dl4all as dl
 from dl4all import optim
 from dl4all.errors import Dl4allError
-from dl4all.graph.compiled import CompileWarning
+from dl4all.graph.run.compiled import CompileWarning
 from tests.support.compiled_stories import CALLS, Story, Wrap, on_each_device, play
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import Dl4allError
-from dl4all.graph.compiled import CompileWarning
+from dl4all.graph.run.compiled import CompileWarning
 from dl4all.ops.core.op import Example, Op
 from dl4all.ops.elementwise.declare import Elementwise
 from tests.support.operands import LAYOUTS, TOLERANCE, NDArray, operands_of

@@ -10,7 +10,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError
-from dl4all.graph.compiled import Compiled
+from dl4all.graph.run.compiled import Compiled
 from dl4all.nn import functional as F
 from dl4all.ops.core.op import Example, Op
 from tests.support.operands import LAYOUTS, Layout, operands_of

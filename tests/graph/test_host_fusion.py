@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.graph import blocks
-from dl4all.graph.graph import Binding, Buffer, Graph, HostCall, Node, Value
-from dl4all.graph.host_calls import calls_of
-from dl4all.graph.host_executable import HostExecutable
-from dl4all.graph.host_fusion import fused
-from dl4all.graph.trace import trace
+from dl4all.graph.host import blocks
+from dl4all.graph.host.calls import calls_of
+from dl4all.graph.host.executable import HostExecutable
+from dl4all.graph.host.fusion import fused
+from dl4all.graph.ir.graph import Binding, Buffer, Graph, HostCall, Node, Value
+from dl4all.graph.tracing.trace import trace
 from dl4all.nn import functional as F
 from dl4all.ops import REGISTRY
 from dl4all.ops.core.host_work import TENSOR, ArrayView, BodyCall, HostWork
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.scheduler.capture import Mark, VaryingFloat
+from dl4all.scheduler.listeners.capture import Mark, VaryingFloat
 
 
 def draw(*shape: int) -> dl.Tensor:

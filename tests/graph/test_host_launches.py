@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.graph.host_calls import calls_of
-from dl4all.graph.host_fusion import fused
-from dl4all.graph.host_launches import MOST_CALLS, MOST_TENSORS, KernelCall, launched
-from dl4all.graph.trace import trace
+from dl4all.graph.host.calls import calls_of
+from dl4all.graph.host.fusion import fused
+from dl4all.graph.host.launches import MOST_CALLS, MOST_TENSORS, KernelCall, launched
+from dl4all.graph.tracing.trace import trace
 from dl4all.nn import functional as F
 from dl4all.runtime.cpu.llvm import provider
 from tests.support.operands import generator

@@ -11,12 +11,12 @@ import pytest
 
 from dl4all.allocator.planner import lower_bound
 from dl4all.graph import show
-from dl4all.graph.executable import lifetimes
-from dl4all.graph.graph import Graph
-from dl4all.graph.parser import parse_graph
+from dl4all.graph.ir.graph import Graph
+from dl4all.graph.ir.parser import parse_graph
+from dl4all.graph.ir.stand_ins import flops
 from dl4all.graph.passes.pipeline import run
-from dl4all.graph.picture import alive_bytes, amount, moved_bytes
-from dl4all.graph.stand_ins import flops
+from dl4all.graph.run.executable import lifetimes
+from dl4all.graph.run.picture import alive_bytes, amount, moved_bytes
 from tests.support.traced_graphs import CASES, traced
 
 

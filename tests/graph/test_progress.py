@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dl4all.graph import progress
+from dl4all.graph.run import progress
 
 
 @pytest.fixture

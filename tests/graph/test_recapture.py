@@ -9,8 +9,8 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ShapeError
-from dl4all.graph.graph import BoundLaunch, Buffer, Graph, Operand, Value
-from dl4all.graph.recapture import CannotRecapture, Draft, shaped
+from dl4all.graph.ir.graph import BoundLaunch, Buffer, Graph, Operand, Value
+from dl4all.graph.tracing.recapture import CannotRecapture, Draft, shaped
 from dl4all.ops.conv import algorithms
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import contiguous_strides

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 
 from dl4all.errors import GraphError
-from dl4all.graph.graph import Binding, BoundLaunch, Buffer, Graph, HostCall, Node, Operand, Value
-from dl4all.graph.parser import parse_graph
-from dl4all.graph.text import print_graph
+from dl4all.graph.ir.graph import Binding, BoundLaunch, Buffer, Graph, HostCall, Node, Operand, Value
+from dl4all.graph.ir.parser import parse_graph
+from dl4all.graph.ir.text import print_graph
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 from tests.support.random_graphs import graphs
 from tests.support.traced_graphs import CASES, traced
 

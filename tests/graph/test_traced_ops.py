@@ -8,11 +8,11 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, GraphError
-from dl4all.graph.parser import parse_graph
+from dl4all.graph.ir.parser import parse_graph
+from dl4all.graph.ir.text import print_graph
+from dl4all.graph.ir.verifier import verify
 from dl4all.graph.passes.pipeline import run
-from dl4all.graph.text import print_graph
-from dl4all.graph.trace import trace
-from dl4all.graph.verifier import verify
+from dl4all.graph.tracing.trace import trace
 from dl4all.ops.core.op import Example, Op
 from tests.support.operands import LAYOUTS, operands_of
 from tests.support.subcases import each_example

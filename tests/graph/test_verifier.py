@@ -7,8 +7,8 @@ import re
 import pytest
 
 from dl4all.errors import GraphError
-from dl4all.graph.parser import parse_graph
-from dl4all.graph.verifier import verify
+from dl4all.graph.ir.parser import parse_graph
+from dl4all.graph.ir.verifier import verify
 from tests.support.traced_graphs import CASES, traced
 
 GOOD = """graph cpu

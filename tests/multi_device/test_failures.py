@@ -16,8 +16,8 @@ import dl4all as dl
 from dl4all.errors import DeviceError, DeviceLostError
 from dl4all.multi_device.data_parallel import sharded_step
 from dl4all.runtime.simulated.description import Failure, FailureKind
-from dl4all.scheduler.group import DeviceGroup
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
+from dl4all.scheduler.streams.group import DeviceGroup
 from tests.support.parallel_training import (
     TIMEOUT,
     Counting,

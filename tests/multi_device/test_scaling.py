@@ -10,7 +10,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.runtime.simulated import clock
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
 
 IMAGES = 64
 

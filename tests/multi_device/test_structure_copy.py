@@ -9,7 +9,7 @@ import numpy as np
 import dl4all as dl
 from dl4all import nn
 from dl4all.multi_device.replica import duplicated, structure_copy
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
 
 
 class Net(nn.Module):

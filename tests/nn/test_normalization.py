@@ -12,9 +12,9 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.graph.graph import BoundFill
-from dl4all.graph.trace import Tracer, run
-from dl4all.scheduler import capture
+from dl4all.graph.ir.graph import BoundFill
+from dl4all.graph.tracing.trace import Tracer, run
+from dl4all.scheduler.listeners import capture
 
 torch = pytest.importorskip("torch", reason="layers are compared with PyTorch's")
 

@@ -11,7 +11,7 @@ import dl4all as dl
 from dl4all.ops.core.op import REGISTRY, Example, Op
 from dl4all.runtime.protocols import Dispatch
 from dl4all.runtime.spirv import Shader, load
-from dl4all.scheduler.current import device as open_device
+from dl4all.scheduler.device.current import device as open_device
 from tests.conftest import need
 from tests.support.buffer_indices import compared
 from tests.support.operands import LAYOUTS, operands_of

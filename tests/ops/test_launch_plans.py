@@ -12,7 +12,7 @@ import dl4all as dl
 import dl4all.nn.functional as F
 from dl4all.ops.core.launch_plan import REFUSED
 from dl4all.ops.core.op import Example, Op
-from dl4all.scheduler.counters import forget_plans
+from dl4all.scheduler.monitor.counters import forget_plans
 from tests.support.operands import LAYOUTS, draw, generator
 from tests.support.subcases import each_example
 

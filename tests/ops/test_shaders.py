@@ -246,7 +246,7 @@ def _record(monkeypatch: pytest.MonkeyPatch) -> set[spirv.Shader]:
         loaded.add(shader)
         return load(shader, *rest)
 
-    monkeypatch.setattr("dl4all.scheduler.programs.spirv.load", recording)
+    monkeypatch.setattr("dl4all.scheduler.device.programs.spirv.load", recording)
     return loaded
 
 

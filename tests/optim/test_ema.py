@@ -11,9 +11,9 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError
-from dl4all.graph.trace import Tracer, run
+from dl4all.graph.tracing.trace import Tracer, run
 from dl4all.optim import EMA
-from dl4all.scheduler import capture
+from dl4all.scheduler.listeners import capture
 from tests.support.operands import generator
 
 SHAPES = ((7, 5), (13,), (), (0, 3), (1031,))

@@ -11,8 +11,8 @@ import dl4all as dl
 from dl4all.runtime import measurements
 from dl4all.runtime.null.backend import NullBackend, describe
 from dl4all.runtime.protocols import Dispatch
-from dl4all.scheduler.cost_model import CAUTION, SLOWEST, rates
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.cost.cost_model import CAUTION, SLOWEST, rates
+from dl4all.scheduler.device.device import Device
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ import dl4all as dl
 from dl4all.errors import ArgumentError, ShaderError, UnknownDeviceError
 from dl4all.runtime import spirv
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler import current as scheduler
-from dl4all.scheduler.current import device as open_device
-from dl4all.scheduler.current import synchronize
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device import current as scheduler
+from dl4all.scheduler.device.current import device as open_device
+from dl4all.scheduler.device.current import synchronize
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.programs import Launch
 from dl4all.testing.conformance.kernels import write_shaders
 from tests.conftest import need
 

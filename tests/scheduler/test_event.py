@@ -10,10 +10,10 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, CancelledError
 from dl4all.runtime.simulated import clock
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.event import Event
-from dl4all.scheduler.simulation import simulated_device
-from dl4all.scheduler.stream import Stream
+from dl4all.scheduler.cost.simulation import simulated_device
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.streams.event import Event
+from dl4all.scheduler.streams.stream import Stream
 from tests.conftest import need
 
 pytestmark = pytest.mark.usefixtures("deadline")

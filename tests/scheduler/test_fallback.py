@@ -32,8 +32,8 @@ from dl4all.runtime.spirv import Module, Shader
 from dl4all.runtime.vulkan import program as vulkan_program
 from dl4all.runtime.vulkan.instance import api
 from dl4all.scheduler import fallback
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch, Programs
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.programs import Launch, Programs
 from tests.conftest import need
 from tests.ops.test_too_large import results
 from tests.support.operands import LAYOUTS, compare, operands_of, reference

@@ -11,8 +11,8 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, DeviceError, UnknownDeviceError
 from dl4all.runtime import registry
-from dl4all.scheduler.group import TIMEOUT, DeviceGroup
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
+from dl4all.scheduler.streams.group import TIMEOUT, DeviceGroup
 
 pytestmark = pytest.mark.usefixtures("deadline")
 

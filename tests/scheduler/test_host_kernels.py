@@ -11,8 +11,8 @@ import pytest
 import dl4all as dl
 from dl4all.ops import REGISTRY
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.scheduler import host_kernels
-from dl4all.scheduler.counters import Counters
+from dl4all.scheduler.device import host_kernels
+from dl4all.scheduler.monitor.counters import Counters
 
 pytestmark = pytest.mark.usefixtures("deadline")
 

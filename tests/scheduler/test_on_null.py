@@ -16,8 +16,8 @@ from dl4all.runtime.device_info import Limits
 from dl4all.runtime.null.backend import describe
 from dl4all.runtime.null.faults import FaultyBackend
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.programs import Launch
 from dl4all.testing.conformance.kernels import write_shaders
 
 PUSH = struct.pack("<II", 1, 1)

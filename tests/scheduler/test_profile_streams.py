@@ -14,7 +14,7 @@ from dl4all.runtime.profiler.phase import phase
 from dl4all.runtime.profiler.recorder import Event
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.description import Failure
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
 
 SECONDS = 60.0  # that anything may take
 

@@ -12,7 +12,7 @@ from dl4all.ops.conv.implicit_gemm import IMPLICIT_GEMM
 from dl4all.runtime import spirv
 from dl4all.runtime.null.backend import NullBackend
 from dl4all.runtime.spirv import Module
-from dl4all.scheduler.programs import Launch, Programs
+from dl4all.scheduler.device.programs import Launch, Programs
 from tests.conftest import need
 
 

@@ -17,9 +17,9 @@ from dl4all.runtime import device_records, file_cache, speed_records
 from dl4all.runtime.null.backend import NullBackend
 from dl4all.runtime.profiler.recorder import Event
 from dl4all.runtime.work import Speeds
-from dl4all.scheduler.cost_model import calibrated, speeds
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.speed_fit import fit, keep, samples
+from dl4all.scheduler.cost.cost_model import calibrated, speeds
+from dl4all.scheduler.cost.speed_fit import fit, keep, samples
+from dl4all.scheduler.device.device import Device
 
 TRUE = Speeds(
     launch=20e-6,

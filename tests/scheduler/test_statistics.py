@@ -19,9 +19,9 @@ import dl4all as dl
 from dl4all.errors import ConfigError
 from dl4all.runtime import fork, registry
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.scheduler import publisher, statistics
-from dl4all.scheduler.simulation import simulated_device
-from dl4all.scheduler.statistics import Meter, Statistics, snapshot, used
+from dl4all.scheduler.cost.simulation import simulated_device
+from dl4all.scheduler.monitor import publisher, statistics
+from dl4all.scheduler.monitor.statistics import Meter, Statistics, snapshot, used
 from tests.conftest import need
 
 SECONDS = 60.0  # that anything may take

@@ -17,9 +17,9 @@ import dl4all as dl
 from dl4all.errors import ArgumentError, CancelledError, DeviceError, DeviceLostError, ShapeError
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.description import Failure
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.simulation import simulated_device
-from dl4all.scheduler.stream import Stream
+from dl4all.scheduler.cost.simulation import simulated_device
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.streams.stream import Stream
 from tests.conftest import need, run_python
 
 pytestmark = pytest.mark.usefixtures("deadline")
@@ -354,7 +354,7 @@ def test_a_task_may_close_its_own_stream() -> None:
 AT_EXIT = """
 import sys, threading, time
 import dl4all as dl
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
 
 streams = [dl.Stream(device) for device in ({devices})]
 begun = threading.Barrier(len(streams) + 1)

@@ -9,7 +9,7 @@ import pytest
 
 import dl4all as dl
 from benchmarks.scheduler_stress import DEVICES, stress
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
 from tests.conftest import need
 
 MIB = 1 << 20

@@ -13,7 +13,7 @@ import pytest
 
 from dl4all.errors import CancelledError, DeviceError
 from dl4all.runtime.simulated import clock
-from dl4all.scheduler.task import Task
+from dl4all.scheduler.streams.task import Task
 
 pytestmark = pytest.mark.usefixtures("deadline")
 

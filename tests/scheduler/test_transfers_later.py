@@ -20,8 +20,8 @@ from dl4all.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.description import Failure
 from dl4all.runtime.vulkan.backend import VulkanBackend
-from dl4all.scheduler.current import device as open_device
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
+from dl4all.scheduler.device.current import device as open_device
 from tests.conftest import need
 
 SECONDS = 60.0  # that a thread may take

@@ -34,7 +34,7 @@ from dl4all.runtime.spirv.texel_buffers import WITHOUT_POINTERS
 from dl4all.runtime.vulkan.buffer import VulkanBuffer
 from dl4all.runtime.vulkan.program import VulkanProgram
 from dl4all.runtime.vulkan.stream import VulkanStream
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 
 EXT_INST_IMPORT, EXT_INST, TYPE_RUNTIME_ARRAY, LOAD, STORE = 11, 12, 29, 61, 62
 ACCESS_CHAIN, IN_BOUNDS_ACCESS_CHAIN, ARRAY_LENGTH, IADD, IMUL, RETURN = 65, 66, 68, 128, 132, 253

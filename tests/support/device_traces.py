@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import dl4all as dl
-from dl4all.graph import trace
-from dl4all.graph.graph import Graph
-from dl4all.scheduler import capture
+from dl4all.graph.ir.graph import Graph
+from dl4all.graph.tracing import trace
+from dl4all.scheduler.listeners import capture
 from tests.conftest import need
 from tests.support.graph_execution import Execution
 from tests.support.operands import NDArray

@@ -18,8 +18,10 @@ from dl4all.ops.core.vmap_hook import batching
 from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision
 from dl4all.runtime import op_regions
 from dl4all.runtime.profiler import recorder
-from dl4all.scheduler import capture, check_mode, current, launch_log
-from dl4all.scheduler.device_name import entered
+from dl4all.scheduler import check_mode
+from dl4all.scheduler.device import current
+from dl4all.scheduler.device.name import entered
+from dl4all.scheduler.listeners import capture, launch_log
 
 
 def state() -> dict[str, Any]:

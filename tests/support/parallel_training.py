@@ -17,8 +17,8 @@ from dl4all.multi_device.data_parallel.module import DataParallel
 from dl4all.ops.random.generator import default_generator
 from dl4all.runtime.simulated.backend import SimulatedBackend
 from dl4all.runtime.simulated.description import Failure
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.group import DeviceGroup
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.streams.group import DeviceGroup
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 import dl4all as dl
-from dl4all.graph.graph import Graph
-from dl4all.graph.trace import trace
-from dl4all.graph.verifier import verify
+from dl4all.graph.ir.graph import Graph
+from dl4all.graph.ir.verifier import verify
+from dl4all.graph.tracing.trace import trace
 from tests.support.graph_execution import Execution
 
 SPECIAL = np.array(

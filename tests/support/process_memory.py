@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from dl4all.runtime import registry
-from dl4all.scheduler import current
+from dl4all.scheduler.device import current
 
 MIB = 1 << 20
 REOPEN = 650 * MIB

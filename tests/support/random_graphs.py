@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dl4all.graph.graph import (
+from dl4all.graph.ir.graph import (
     Binding,
     BoundFill,
     BoundLaunch,
@@ -23,7 +23,7 @@ from dl4all.ops.conv.window import Window
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.pool.windows import Pooling
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 SMALL = st.integers(0, 5)
 NAMES = st.one_of(st.sampled_from(["relu", "add_", "graph", "return", "None", "", "a b", 'q"#']), st.text())

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dl4all as dl
-from dl4all.graph import trace
-from dl4all.graph.graph import Graph
-from dl4all.graph.verifier import verify
-from dl4all.scheduler import capture
+from dl4all.graph.ir.graph import Graph
+from dl4all.graph.ir.verifier import verify
+from dl4all.graph.tracing import trace
+from dl4all.scheduler.listeners import capture
 from tests.support.graph_execution import Execution
 from tests.support.operands import NDArray
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 import dl4all as dl
-from dl4all.graph.graph import Graph
-from dl4all.graph.trace import trace
+from dl4all.graph.ir.graph import Graph
+from dl4all.graph.tracing.trace import trace
 from dl4all.nn import functional as F
 
 Array = npt.NDArray[Any]

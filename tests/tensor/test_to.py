@@ -21,8 +21,8 @@ from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import BETWEEN_BYTES
 from dl4all.runtime.simulated.description import Failure
 from dl4all.runtime.vulkan.backend import VulkanBackend
-from dl4all.scheduler.download import Download
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
+from dl4all.scheduler.device.download import Download
 from tests.conftest import need
 
 SECONDS = 60.0  # that a thread may take

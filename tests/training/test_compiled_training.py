@@ -13,7 +13,7 @@ import pytest
 import dl4all as dl
 from dl4all.data import DataLoader, TensorDataset
 from dl4all.errors import ArgumentError, GradientError
-from dl4all.graph.compiled import CompileWarning
+from dl4all.graph.run.compiled import CompileWarning
 from dl4all.training import prepare, read_config
 
 RELATIVE, ABSOLUTE = 2e-4, 2e-5  # of what AdamW makes of gradients that agree to the ops' tolerances

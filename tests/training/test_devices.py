@@ -16,9 +16,9 @@ import pytest
 import dl4all as dl
 from dl4all.errors import DeviceError
 from dl4all.runtime.simulated.description import Failure
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.group import DeviceGroup
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.streams.group import DeviceGroup
 from tests.conftest import need
 from tests.support.parallel_training import TIMEOUT, allocated, convolutions, left, sgd
 from tests.support.parallel_training import ended_threads as ended_threads

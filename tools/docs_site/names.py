@@ -70,7 +70,7 @@ FAMILIES = (
     ("dl4all.ops.linalg.distances", "Losses and distances"),
     ("dl4all.autograd", "Gradients, compilation and profiles"),
     ("dl4all.graph", "Gradients, compilation and profiles"),
-    ("dl4all.scheduler.profile", "Gradients, compilation and profiles"),
+    ("dl4all.scheduler.monitor.profile", "Gradients, compilation and profiles"),
     ("dl4all.scheduler.check_mode", "Gradients, compilation and profiles"),
     ("dl4all.runtime.op_regions", "Gradients, compilation and profiles"),
     ("dl4all.runtime", "Devices"),

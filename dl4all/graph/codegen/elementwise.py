@@ -11,15 +11,15 @@ import math
 from collections.abc import Collection, Sequence
 
 from dl4all.graph.codegen.elementwise_kernel import Kernel, Step, combine, is_bool
-from dl4all.graph.graph import Binding, BoundLaunch, Graph, Node, Value
+from dl4all.graph.ir.graph import Binding, BoundLaunch, Graph, Node, Value
 from dl4all.ops.core.expression import functions_of, print_glsl
 from dl4all.ops.core.launch import ceil_div, pack, strided_grid
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.elementwise.kernels import MATH_FUNCTIONS, WORKGROUP_SIZE, grid_over_rows
 from dl4all.runtime import spirv
 from dl4all.runtime.requirements import MAX_BINDINGS
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.programs import Launch
 
 SPECIAL = ("is_nan", "is_inf", "is_finite", "larger", "smaller")  # functions of math/special.glsl
 MAX_NAME = 60  # characters

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from dl4all.graph.graph import (
+from dl4all.graph.ir.graph import (
     Argument,
     Binding,
     BoundLaunch,

@@ -21,11 +21,11 @@ from dl4all.graph.codegen.epilogue import (
     place_of,
     whole_of,
 )
-from dl4all.graph.graph import BoundLaunch, Graph, Node, Operand
+from dl4all.graph.ir.graph import BoundLaunch, Graph, Node, Operand
 from dl4all.ops.core.launch import pack
 from dl4all.runtime.requirements import MAX_BINDINGS
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 MAX_SOURCES = 4  # of a prologue
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dl4all import config
-from dl4all.graph.graph import Graph
+from dl4all.graph.ir.graph import Graph
 from dl4all.graph.op_codes.costs import is_measured, is_worthwhile
 from dl4all.graph.op_codes.interpreter import variant_for
 from dl4all.graph.op_codes.translator import lower

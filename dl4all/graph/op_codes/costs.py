@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dl4all.graph.graph import Graph
+from dl4all.graph.ir.graph import Graph
 from dl4all.graph.op_codes.instruction import Program, Register
 from dl4all.graph.op_codes.interpreter import Variant
 from dl4all.graph.op_codes.opcode import CODES, OPCODES

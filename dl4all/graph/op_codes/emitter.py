@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from dl4all.graph.graph import Graph, Shape, Value, VaryingWord, is_private, readers
-from dl4all.graph.graph import Operand as TensorView
+from dl4all.graph.ir.graph import Graph, Shape, Value, VaryingWord, is_private, readers
+from dl4all.graph.ir.graph import Operand as TensorView
 from dl4all.graph.op_codes.instruction import AXES, PARAMETERS, Register, register
 from dl4all.graph.op_codes.validity import end_of
 

@@ -10,7 +10,7 @@ from dl4all.ops.core.launch import pack, shader
 from dl4all.ops.core.op import OPTIONAL_SHADERS
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 PUSH_WORDS = 2
 """Of the push constants, in front of the parameters: the first and last instruction."""

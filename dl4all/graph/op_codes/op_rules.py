@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dl4all.graph.graph import BoundFill, BoundLaunch, MultiTensorLaunch, Node
-from dl4all.graph.graph import Operand as TensorView
+from dl4all.graph.ir.graph import BoundFill, BoundLaunch, MultiTensorLaunch, Node
+from dl4all.graph.ir.graph import Operand as TensorView
 from dl4all.graph.op_codes.elementwise_rules import RULES
 from dl4all.graph.op_codes.emitter import Emitter, Source, Unsupported
 from dl4all.graph.op_codes.instruction import AXES, Register, contiguous, register

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dl4all.graph.graph import Binding, BoundLaunch, MultiTensorLaunch, Node, VaryingWord
+from dl4all.graph.ir.graph import Binding, BoundLaunch, MultiTensorLaunch, Node, VaryingWord
 from dl4all.graph.op_codes.emitter import Emitter, Source, Unsupported
 from dl4all.graph.op_codes.instruction import Register, register
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dl4all.errors import ArgumentError
-from dl4all.graph.graph import (
+from dl4all.graph.ir.graph import (
     Binding,
     BoundLaunch,
     Buffer,
@@ -54,7 +54,7 @@ def lower(graph: Graph, variant: Variant) -> Lowered:
         >>> import dl4all as dl
         >>> from dl4all.graph.op_codes.disassembler import disassemble
         >>> from dl4all.graph.op_codes.interpreter import VARIANTS
-        >>> from dl4all.graph.trace import trace
+        >>> from dl4all.graph.tracing.trace import trace
         >>> graph = trace(lambda x: (x * 2).relu(), dl.ones(3, device="null:0"))
         >>> [program] = lower(graph, VARIANTS[0]).programs
         >>> print(disassemble(words_of(program)), end="")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.graph.graph import Argument, Graph, Node, Operand, Value
+from dl4all.graph.ir.graph import Argument, Graph, Node, Operand, Value
 from dl4all.graph.passes.substitution import Substitution
 from dl4all.graph.passes.uniform_values import filled_word, number_of
 from dl4all.ops.core.tensor_base import contiguous_strides
@@ -21,7 +21,7 @@ from dl4all.ops.core.tensor_base import contiguous_strides
 def algebraic_simplification(graph: Graph) -> Graph:
     """A graph without the ops whose result is one of their operands.
 
-    >>> from dl4all.graph.parser import parse_graph
+    >>> from dl4all.graph.ir.parser import parse_graph
     >>> graph = parse_graph('''graph cpu
     ... buffer @0: input, 4 bytes
     ... buffer @1: temporary, 4 bytes

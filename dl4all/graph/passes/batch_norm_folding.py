@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dl4all.graph.graph import Argument, Graph, Node, Operand, is_private, readers
+from dl4all.graph.ir.graph import Argument, Graph, Node, Operand, is_private, readers
 from dl4all.graph.passes.preamble import fixed_values
-from dl4all.graph.recapture import CannotRecapture, Draft, shaped
+from dl4all.graph.tracing.recapture import CannotRecapture, Draft, shaped
 
 FOLDABLE = ("conv1d", "conv2d", "conv3d", "linear")
 """Ops of an input, a weight with an output channel for each entry of its first axis, and a bias."""

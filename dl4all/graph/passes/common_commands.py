@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dl4all.graph.graph import Binding, BoundFill, BoundLaunch, Command, Graph, Node, Value, buffers_of
-from dl4all.graph.memory_pieces import pieces_of
+from dl4all.graph.ir.graph import Binding, BoundFill, BoundLaunch, Command, Graph, Node, Value, buffers_of
+from dl4all.graph.run.memory_pieces import pieces_of
 
 MOST_BYTES = 1 << 16
 """Of what is kept for the later node: for more, memory counts for more than one dispatch."""

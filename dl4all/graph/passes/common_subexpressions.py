@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
-from dl4all.graph.graph import BoundFill, Command, Graph, HostCall, Node, Operand, Value
+from dl4all.graph.ir.graph import BoundFill, Command, Graph, HostCall, Node, Operand, Value
 from dl4all.graph.passes.substitution import Substitution, bound_elsewhere
 from dl4all.ops.core.op import REGISTRY
 
@@ -16,7 +16,7 @@ def common_subexpressions(graph: Graph) -> Graph:
     Nodes are equal if they run the same commands on the same values. Those that work in place are left, and
     those whose push constants vary, such as dropout.
 
-    >>> from dl4all.graph.parser import parse_graph
+    >>> from dl4all.graph.ir.parser import parse_graph
     >>> graph = parse_graph('''graph cpu
     ... buffer @0: input, 4 bytes
     ... buffer @1: temporary, 4 bytes

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dl4all.errors import Dl4allError
-from dl4all.graph.graph import Graph, Node, Operand, Shape, Value, is_private, readers, writers
-from dl4all.graph.recapture import CannotRecapture, Draft
-from dl4all.graph.stand_ins import is_known
+from dl4all.graph.ir.graph import Graph, Node, Operand, Shape, Value, is_private, readers, writers
+from dl4all.graph.ir.stand_ins import is_known
+from dl4all.graph.tracing.recapture import CannotRecapture, Draft
 from dl4all.ops.core.strides import basic, view_strides
 from dl4all.ops.core.tensor_base import contiguous_strides
 
@@ -41,7 +41,7 @@ def concatenation(graph: Graph) -> Graph:
     The sign of a zero may be another one: ``0.0 + -0.0`` is 0.0.
 
     >>> import dl4all as dl
-    >>> from dl4all.graph.trace import trace
+    >>> from dl4all.graph.tracing.trace import trace
     >>> def gradient(g, h):
     ...     put = dl.ops.index_backward
     ...     return (put(g, key=(0,), shape=(2, 3)) + put(h, key=(1,), shape=(2, 3))).exp()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.graph.graph import Binding, BoundFill, Graph, HostCall, Node, Value, bound_bytes
+from dl4all.graph.ir.graph import Binding, BoundFill, Graph, HostCall, Node, Value, bound_bytes
 from dl4all.graph.passes.uniform_values import Words, filled_word, number_of, word_of
 from dl4all.ops.core.op import REGISTRY
 
@@ -29,7 +29,7 @@ SMALLEST = float(np.finfo(np.float32).tiny)
 def constant_folding(graph: Graph) -> Graph:
     """A graph in which ops whose operands are one number throughout are fills.
 
-    >>> from dl4all.graph.parser import parse_graph
+    >>> from dl4all.graph.ir.parser import parse_graph
     >>> graph = parse_graph('''graph cpu
     ... buffer @0: temporary, 8 bytes
     ... buffer @1: output, 8 bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dl4all.graph.graph import Graph, Node, Value
+from dl4all.graph.ir.graph import Graph, Node, Value
 
 
 def dead_code(graph: Graph) -> Graph:
@@ -10,7 +10,7 @@ def dead_code(graph: Graph) -> Graph:
 
     Sources of varying numbers are asked as before, so that a random generator goes on by as much.
 
-    >>> from dl4all.graph.parser import parse_graph
+    >>> from dl4all.graph.ir.parser import parse_graph
     >>> graph = parse_graph('''graph cpu
     ... buffer @0: input, 4 bytes
     ... buffer @1: temporary, 4 bytes

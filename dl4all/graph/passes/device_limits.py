@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dl4all.runtime.requirements import MAX_BINDINGS
-from dl4all.scheduler.current import opened
+from dl4all.scheduler.device.current import opened
 
 
 def max_bindings(device: str) -> int:

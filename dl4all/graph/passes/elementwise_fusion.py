@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from dl4all.graph.codegen import elementwise
 from dl4all.graph.codegen.elementwise_kernel import ITEM_BYTES, Kernel, combine, is_contiguous, is_elementwise
-from dl4all.graph.graph import BoundLaunch, Graph, Node, Value, buffers_of, is_private
+from dl4all.graph.ir.graph import BoundLaunch, Graph, Node, Value, buffers_of, is_private
 from dl4all.runtime import spirv
-from dl4all.scheduler.current import device as find_device
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.current import device as find_device
+from dl4all.scheduler.device.device import Device
 
 MAX_NODES = 32  # of a kernel: with more, its variables do not stay in registers
 LAUNCH_BYTES = 1 << 16  # what can be read or written in the time of a launch, about

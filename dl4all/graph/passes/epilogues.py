@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from dl4all.graph.codegen.epilogue import epilogue_of, is_anchor, with_epilogue
-from dl4all.graph.graph import Graph, Node, Value, buffers_of
+from dl4all.graph.ir.graph import Graph, Node, Value, buffers_of
 from dl4all.graph.passes.device_limits import max_bindings
 
 MAX_NODES = 16  # of an epilogue

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dl4all.graph.codegen.elementwise_kernel import Kernel, combine, covers, is_elementwise
-from dl4all.graph.graph import (
+from dl4all.graph.ir.graph import (
     Argument,
     Binding,
     BoundFill,
@@ -22,7 +22,7 @@ from dl4all.graph.graph import (
     buffers_of,
 )
 from dl4all.graph.passes.elementwise_fusion import is_candidate, parts_of
-from dl4all.scheduler.current import device as find_device
+from dl4all.scheduler.device.current import device as find_device
 
 
 class _Place(NamedTuple):

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dl4all.graph.graph import (
+from dl4all.graph.ir.graph import (
     Binding,
     BoundLaunch,
     Graph,
@@ -28,15 +28,15 @@ from dl4all.graph.graph import (
     bindings_of,
     buffers_of,
 )
-from dl4all.graph.memory_pieces import conflict, pieces_of_node
-from dl4all.graph.multi_tensor_launches import ROW_BYTES
+from dl4all.graph.run.memory_pieces import conflict, pieces_of_node
+from dl4all.graph.run.multi_tensor_launches import ROW_BYTES
 from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, shader
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.reduce.global_norm import ELEMENTS_PER_INVOCATION, MAX_PARTS, SCALE, SQUARES, SQUARES_OF_BATCH
 from dl4all.ops.reduce.global_norm import WORKGROUP as SQUARES_WORKGROUP
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 STEP = SQUARES_WORKGROUP * ELEMENTS_PER_INVOCATION
 """Elements of which a workgroup sums up the squares."""

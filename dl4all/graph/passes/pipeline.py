@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from dl4all import config
 from dl4all.errors import ArgumentError, GraphError
-from dl4all.graph.graph import Graph, shaders_of
+from dl4all.graph.ir.graph import Graph, shaders_of
+from dl4all.graph.ir.verifier import verify
 from dl4all.graph.passes.algebraic_simplification import algebraic_simplification
 from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
 from dl4all.graph.passes.channel_factors import channel_factors
@@ -28,7 +29,6 @@ from dl4all.graph.passes.row_statistics import row_statistics
 from dl4all.graph.passes.slice_gradients import slice_gradients
 from dl4all.graph.passes.whole_copies import whole_copies
 from dl4all.graph.passes.winograd_repairs import winograd_repairs
-from dl4all.graph.verifier import verify
 from dl4all.runtime import spirv
 
 
@@ -73,7 +73,7 @@ HOST = "cpu"  # the name of the device
 ON_HOST = frozenset(("constant_folding", "algebraic_simplification", "common_subexpressions", "dead_code"))
 """Passes for graphs of the CPU.
 
-Its calls are fused when they are prepared (:mod:`dl4all.graph.host_fusion`), without another bit in their
+Its calls are fused when they are prepared (:mod:`dl4all.graph.host.fusion`), without another bit in their
 results, and nothing derived from parameters is kept: NumPy changes them without being counted.
 """
 
@@ -98,7 +98,7 @@ def run(graph: Graph, disabled: Collection[str] | None = None, *, verifies: bool
         ConfigError: a setting has an unusable value.
         GraphError: the graph, or what a pass has made of it, is not sound; the message names the pass.
 
-    >>> from dl4all.graph.parser import parse_graph
+    >>> from dl4all.graph.ir.parser import parse_graph
     >>> graph = parse_graph('''graph cpu
     ... buffer @0: input, 4 bytes
     ... buffer @1: temporary, 4 bytes

@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import NamedTuple
 
-from dl4all.graph.graph import (
+from dl4all.graph.ir.graph import (
     BoundFill,
     BoundLaunch,
     Command,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dl4all.graph.codegen.prologue import prologue_of, slots_of, with_prologue
-from dl4all.graph.graph import Graph, Node, is_private
+from dl4all.graph.ir.graph import Graph, Node, is_private
 from dl4all.graph.passes.device_limits import max_bindings
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.elementwise.declare import Elementwise

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dl4all.graph.graph import Binding, BoundLaunch, Graph, Node, Value, is_private
+from dl4all.graph.ir.graph import Binding, BoundLaunch, Graph, Node, Value, is_private
 from dl4all.graph.passes.device_limits import max_bindings
 from dl4all.runtime.spirv import Shader
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from dl4all.errors import Dl4allError
 from dl4all.graph.codegen.epilogue import whole_of
-from dl4all.graph.graph import (
+from dl4all.graph.ir.graph import (
     BoundFill,
     BoundLaunch,
     Graph,
@@ -26,7 +26,7 @@ from dl4all.graph.graph import (
     is_private,
     readers,
 )
-from dl4all.graph.recapture import CannotRecapture, Draft
+from dl4all.graph.tracing.recapture import CannotRecapture, Draft
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.memory.copy import COPY
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dl4all.graph.graph import (
+from dl4all.graph.ir.graph import (
     Argument,
     Binding,
     BoundFill,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.graph.graph import Argument, BoundFill, Graph, Node, Operand, Value, bound_bytes
+from dl4all.graph.ir.graph import Argument, BoundFill, Graph, Node, Operand, Value, bound_bytes
 
 Words = Mapping[Value, int]
 """The 32-bit pattern that is all over the buffer of each uniform value."""

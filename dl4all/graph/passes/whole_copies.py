@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 
-from dl4all.graph.graph import BoundLaunch, Graph, Node, Operand, Value
+from dl4all.graph.ir.graph import BoundLaunch, Graph, Node, Operand, Value
 from dl4all.ops.memory.copy import COPY
 
 WORD_BYTES = {shader: nbytes for nbytes, shader in COPY[1].items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 
-from dl4all.graph.graph import BoundLaunch, Command, Graph
+from dl4all.graph.ir.graph import BoundLaunch, Command, Graph
 from dl4all.graph.passes.device_limits import max_bindings
 from dl4all.ops.conv.winograd import REPAIR, RESULT
 from dl4all.ops.core.launch import pack

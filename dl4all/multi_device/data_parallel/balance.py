@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dl4all.runtime.bounded_dict import BoundedDict
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 
 GAIN = 0.05  # a new split must be that much faster: other shapes cost new kernels and memory
 MOST_BATCHES = 256  # numbers of rows whose split, or first step, is remembered

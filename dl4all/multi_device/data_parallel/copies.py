@@ -12,7 +12,7 @@ from dl4all.ops.memory.transfer import upload
 from dl4all.ops.memory.views import contiguous
 from dl4all.runtime.profiler.phase import phase
 from dl4all.runtime.simulated import clock
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 from dl4all.tensor.tensor import Tensor
 
 

@@ -34,10 +34,10 @@ from dl4all.nn.normalization import BatchNorm
 from dl4all.ops.core import tape
 from dl4all.ops.random.generator import MisalignedShard, default_generator
 from dl4all.runtime.simulated.backend import Hang
-from dl4all.scheduler.cost_model import is_measured, speeds
-from dl4all.scheduler.current import device as open_device
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.group import DeviceGroup
+from dl4all.scheduler.cost.cost_model import is_measured, speeds
+from dl4all.scheduler.device.current import device as open_device
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.streams.group import DeviceGroup
 from dl4all.tensor.tensor import Tensor
 
 TRACED_ROWS = 8  # work is linear in the rows: so many show it
@@ -129,7 +129,7 @@ class DataParallel(GroupModule):
 
         Example:
             >>> import dl4all as dl
-            >>> from dl4all.scheduler.simulation import simulated_device
+            >>> from dl4all.scheduler.cost.simulation import simulated_device
             >>> devices = [simulated_device(gflops=2.0), simulated_device(gflops=1.0)]
             >>> net = dl.parallel(dl.models.MLP(256, [2048], 256), devices)
             >>> net.plan(dl.zeros(96, 256, device="cpu")).rows

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from dl4all.multi_device.data_parallel.rendezvous import Rendezvous
 from dl4all.ops.random.generator import ShardGenerator, State, drawing_from
 from dl4all.runtime.simulated import clock
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 
 
 class Change(Protocol):

@@ -23,9 +23,9 @@ from dl4all.ops.core import tape
 from dl4all.ops.random.generator import State
 from dl4all.runtime.profiler.phase import phase
 from dl4all.runtime.simulated.backend import Hang
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.group import DeviceGroup
-from dl4all.scheduler.task import Task
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.streams.group import DeviceGroup
+from dl4all.scheduler.streams.task import Task
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 

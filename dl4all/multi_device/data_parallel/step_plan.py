@@ -11,8 +11,8 @@ from dl4all.multi_device.trace.work_trace import BatchWork
 from dl4all.nn.module import Module
 from dl4all.nn.normalization import BatchNorm
 from dl4all.runtime.work import Speeds, Work
-from dl4all.scheduler.cost_model import speeds
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.cost.cost_model import speeds
+from dl4all.scheduler.device.device import Device
 
 UPDATE_TENSORS = 5  # read and written by an optimizer with momentum, for each parameter
 

@@ -13,7 +13,7 @@ from dl4all.multi_device.trace.call_sequence import nbytes_of
 from dl4all.multi_device.trace.work_trace import ENDLESS, ModuleWork, trace_work
 from dl4all.nn.module import Module
 from dl4all.runtime.work import Work
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
 from dl4all.tensor.tensor import Tensor
 
 

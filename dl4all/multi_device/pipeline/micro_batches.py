@@ -18,9 +18,9 @@ from dl4all.runtime.profiler.phase import phase
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import Hang
 from dl4all.runtime.threads import Condition
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.group import DeviceGroup
-from dl4all.scheduler.task import Task
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.streams.group import DeviceGroup
+from dl4all.scheduler.streams.task import Task
 from dl4all.tensor.tensor import Tensor
 
 Handed = tuple[Tensor | None, float]

@@ -21,8 +21,8 @@ from dl4all.nn.module import Module, Parameter
 from dl4all.ops import cat
 from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.group import DeviceGroup
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.streams.group import DeviceGroup
 from dl4all.tensor.arguments import DeviceLike, device_and_dtype
 from dl4all.tensor.tensor import Tensor
 

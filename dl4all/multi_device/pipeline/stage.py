@@ -16,7 +16,7 @@ from dl4all.nn.module import Module, Parameter
 from dl4all.ops.core import philox, tape
 from dl4all.ops.core.op import empty
 from dl4all.ops.random.generator import State, default_generator, replayed
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 from dl4all.tensor.tensor import Tensor
 
 COUNTER_BITS = 40  # of a generator's counter, for the draws of one layer

@@ -13,8 +13,8 @@ from dl4all.multi_device.pipeline.ordered_partition import ordered_partition
 from dl4all.multi_device.placement.partition import Part
 from dl4all.multi_device.placement.stage_costs import usable_memory
 from dl4all.multi_device.schedule import most_alive, schedule_of
-from dl4all.scheduler.cost_model import speeds
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.cost.cost_model import speeds
+from dl4all.scheduler.device.device import Device
 from dl4all.tensor.tensor import Tensor
 
 OPTIMIZER_TENSORS = 2  # that an optimizer keeps for each parameter: Adam's; others keep fewer

@@ -3,7 +3,7 @@
 Where there is no compiled graph, modules are what can be placed. A model is traced without computing
 (:mod:`dl4all.multi_device.trace.work_trace`), cut into units (:mod:`dl4all.multi_device.placement.units`),
 and consecutive units are given to devices (:mod:`dl4all.multi_device.placement.partition`) by the cost model
-(:mod:`dl4all.scheduler.cost_model`).
+(:mod:`dl4all.scheduler.cost.cost_model`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dl4all.multi_device.placement.units import units
 from dl4all.multi_device.trace.work_trace import Loss, resized, samples_of, trace_work
 from dl4all.nn.module import Module
 from dl4all.runtime.registry import hardware_name
-from dl4all.scheduler.current import device as open_device
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.group import DeviceGroup
+from dl4all.scheduler.device.current import device as open_device
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.streams.group import DeviceGroup
 
 ADAM = 8.0
 """Bytes that Adam keeps for each float32 that it trains."""
@@ -65,7 +65,7 @@ def place(
 
     Example:
         >>> import dl4all as dl
-        >>> from dl4all.scheduler.simulation import simulated_device
+        >>> from dl4all.scheduler.cost.simulation import simulated_device
         >>> slow, fast = simulated_device(gflops=10.0), simulated_device(gflops=100.0)
         >>> net = dl.nn.Sequential(dl.nn.Linear(256, 512), dl.nn.ReLU(), dl.nn.Linear(512, 256))
         >>> placement = place(net, [slow, fast], dl.zeros(128, 256))

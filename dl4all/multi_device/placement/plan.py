@@ -11,7 +11,7 @@ from rich.table import Table
 
 from dl4all.errors import ArgumentError
 from dl4all.multi_device.placement.schedule_times import Slot
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 
 WIDTH = 140  # of a printed table
 COLUMNS = 60  # of a line of time

@@ -11,8 +11,8 @@ from dl4all.multi_device.placement.plan import MemoryUse, PlacedStage
 from dl4all.multi_device.placement.schedule_times import StageTimes
 from dl4all.multi_device.placement.units import Unit
 from dl4all.multi_device.trace.work_trace import WorkTrace
-from dl4all.scheduler.cost_model import speeds
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.cost.cost_model import speeds
+from dl4all.scheduler.device.device import Device
 
 RESERVE = 0.1
 """The part of a real device's memory that is left to other programs and to temporary buffers of kernels."""

@@ -26,9 +26,9 @@ from dl4all.nn.module import Module
 from dl4all.runtime import fork, threads
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import Hang
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.group import DeviceGroup
-from dl4all.scheduler.task import State
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.streams.group import DeviceGroup
+from dl4all.scheduler.streams.task import State
 
 REMEMBERED = 4096  # requests whose latencies count
 PERCENTILES = (50, 95, 99)

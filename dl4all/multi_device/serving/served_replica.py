@@ -11,8 +11,8 @@ from dl4all.multi_device.replica import duplicated, structure_copy
 from dl4all.multi_device.serving.request import Request, rows
 from dl4all.nn.module import Module
 from dl4all.runtime.profiler.phase import phase
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.stream import Stream
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.streams.stream import Stream
 from dl4all.tensor.creation import from_numpy
 
 

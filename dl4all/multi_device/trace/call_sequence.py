@@ -17,7 +17,7 @@ from dl4all.nn.module import Module
 from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.work import Work
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 
 
 @dataclass

@@ -12,9 +12,9 @@ from dl4all.multi_device.structure import tensors_of
 from dl4all.nn.module import Module
 from dl4all.ops.core import tape
 from dl4all.runtime.work import Speeds
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.profile import profile
-from dl4all.scheduler.speed_fit import fit
+from dl4all.scheduler.cost.speed_fit import fit
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.monitor.profile import profile
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
@@ -26,7 +26,7 @@ def measure_speeds(model: Module, device: Device, *example_inputs: Any, training
     """Run a copy of a model on a device, and find the speeds that explain the times of its ops.
 
     Of the model only the structure is used. Later predictions go by the speeds once
-    :func:`dl4all.scheduler.speed_fit.keep` has kept them.
+    :func:`dl4all.scheduler.cost.speed_fit.keep` has kept them.
 
     Args:
         model: on any device.

@@ -26,8 +26,8 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.random import generator
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.work import Work
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
+from dl4all.scheduler.device.device import Device
 from dl4all.tensor.creation import empty, from_numpy
 from dl4all.tensor.tensor import Tensor
 

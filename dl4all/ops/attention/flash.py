@@ -33,7 +33,7 @@ from dl4all.ops.memory.views import contiguous, reshape, transpose
 from dl4all.ops.reduce.softmax_function import softmax, softmax_backward
 from dl4all.ops.reduce.sums import sum
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 # As in shaders/attention/flash.glsl
 OWN = 64  # queries or keys of a workgroup

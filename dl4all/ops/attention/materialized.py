@@ -14,7 +14,7 @@ from dl4all.ops.core.launch import MAX_GRID_SIZE, pack, run, shader, strided_gri
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS, GemmProblem, gemm
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 
 WORKGROUP = 32
 MAX_SCORE_BYTES = 2**24

@@ -20,9 +20,9 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.scopes import Setting, assigned
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler import launch_log
-from dl4all.scheduler.counters import forget_plans
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.listeners import launch_log
+from dl4all.scheduler.monitor.counters import forget_plans
 
 ALGORITHMS = (
     im2col.ALGORITHM,

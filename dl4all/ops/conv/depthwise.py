@@ -23,8 +23,8 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.programs import Launch
 
 FORWARD = shader("conv/depthwise.comp", PASS=0)
 INPUT_GRADIENT = shader("conv/depthwise.comp", PASS=1)

@@ -14,7 +14,7 @@ from dl4all.ops.core.launch import MAX_GRID_SIZE, MAX_LOOP_ROUNDS, ceil_div, pac
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 DIRECT = {subgroups: shader("conv/direct.comp", SUBGROUPS=int(subgroups)) for subgroups in (False, True)}
 DIRECT_WEIGHT = shader("conv/direct_weight.comp")

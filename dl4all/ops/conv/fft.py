@@ -33,7 +33,7 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 Ints: TypeAlias = tuple[int, ...]
 Codes: TypeAlias = Mapping[tuple[bool, bool], Shader]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from dl4all.allocator.storage import Storage
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.scheduler import capture, launch_log
+from dl4all.scheduler.listeners import capture, launch_log
 
 MIN_USES = 3
 """How often a tensor is derived from unchanged filters until it is kept. A step of training may convolve

@@ -23,7 +23,7 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS, PANEL, GemmProblem, gemm
 from dl4all.ops.memory.copy import copy_into
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 IM2COL = {volume: shader("conv/im2col.comp", VOLUME=int(volume)) for volume in (False, True)}
 COL2IM = shader("conv/col2im.comp")

@@ -16,7 +16,7 @@ from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constant
 from dl4all.ops.core.launch import MAX_GRID_SIZE, MAX_LOOP_ROUNDS, ceil_div, pack, shader
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 IMPLICIT_GEMM = shader("conv/implicit_gemm.comp")
 

@@ -20,7 +20,7 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS, PANEL, GemmProblem, best_panel, gemm
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 TILES = (2, 4)
 """How many results along each side of a tile are computed at once."""

@@ -36,8 +36,8 @@ from dl4all.runtime import device_records, file_cache, fork
 from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.profiler import recorder
-from dl4all.scheduler import capture, launch_log
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.listeners import capture, launch_log
 
 Q = TypeVar("Q")  # a problem
 C = TypeVar("C")  # a candidate

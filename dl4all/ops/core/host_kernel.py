@@ -28,7 +28,7 @@ from dl4all.ops.core.tensor_base import Shape, Size, TensorBase, contiguous_stri
 from dl4all.runtime import fork
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Module
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 
 LONG = 200_000
 """Elements, or operations, from which other threads of Python run beside a kernel."""

@@ -14,8 +14,9 @@ from dl4all.ops.core.limits import out_of_memory
 from dl4all.ops.core.primitives import primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.runtime.profiler import recorder
-from dl4all.scheduler import capture, fallback
-from dl4all.scheduler.device import Device
+from dl4all.scheduler import fallback
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.listeners import capture
 
 
 def empty(cls: type[TensorBase], shape: Shape, dtype: np.dtype[Any], device: Any, tag: str = "") -> Any:

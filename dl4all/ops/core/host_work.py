@@ -19,7 +19,7 @@ from dl4all.ops.core.host_kernel import REFUSED, HostLaunch, Layout, kernel_of, 
 from dl4all.ops.core.launch import NoKernel
 from dl4all.ops.core.tensor_argument import Elements, TensorArgument
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
-from dl4all.scheduler import capture
+from dl4all.scheduler.listeners import capture
 
 NDArray = npt.NDArray[Any]
 
@@ -64,7 +64,7 @@ class ArrayView(NamedTuple):
 class HostWork:
     """Work that a graph can run again: ``function(*arrays, *numbers)``, with an array for each view.
 
-    Numbers may be marked as varying (:class:`dl4all.scheduler.capture.VaryingInt`).
+    Numbers may be marked as varying (:class:`dl4all.scheduler.listeners.capture.VaryingInt`).
     """
 
     function: Callable[..., object]

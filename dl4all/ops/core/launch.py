@@ -11,9 +11,9 @@ from dl4all.errors import TooLargeError
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler import capture
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.programs import Launch
+from dl4all.scheduler.listeners import capture
 
 MAX_GRID_SIZE = 65535  # workgroups along one axis, on every device
 STRIDED_GRID_CAP = 32768  # workgroups of a kernel with a grid-stride loop

@@ -3,8 +3,8 @@
 Which kernel an op launches, over how many workgroups and with which push constants, follows from the
 operands' shapes, strides, dtypes and the sizes of their storages, and from the op's arguments. A plan holds
 that, so that such a call needs to allocate and to launch only. A device keeps its plans with the programs
-that they hold (:attr:`dl4all.scheduler.device.Device.plans`), and is told to forget them when something else
-changes that kernels are chosen by.
+that they hold (:attr:`dl4all.scheduler.device.device.Device.plans`), and is told to forget them when
+something else changes that kernels are chosen by.
 
 Where somebody follows each step (a capture, a profile, ``vmap``), no plan is used.
 """
@@ -24,8 +24,8 @@ from dl4all.ops.core.tensor_base import Shape, Size, TensorBase
 from dl4all.ops.core.vmap_hook import is_batching
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.protocols import Dispatch, Grid
-from dl4all.scheduler import capture, launch_log
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.listeners import capture, launch_log
 
 
 class KeyArgument:

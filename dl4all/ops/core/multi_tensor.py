@@ -21,8 +21,8 @@ from dl4all.allocator.storage import Storage
 from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.protocols import Span
-from dl4all.scheduler import capture
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.listeners import capture
 
 Job = tuple[TensorBase, ...]
 """The tensors of one job, one for each role: contiguous, float32, as many elements as their roles say."""

@@ -40,7 +40,8 @@ from dl4all.runtime import op_regions
 from dl4all.runtime.kompute import copies
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler import capture, fallback
+from dl4all.scheduler import fallback
+from dl4all.scheduler.listeners import capture
 
 P = ParamSpec("P")
 

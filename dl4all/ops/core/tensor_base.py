@@ -14,8 +14,8 @@ import numpy.typing as npt
 from dl4all.allocator.storage import Storage
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.cpu.buffer import aligned_copy
-from dl4all.scheduler import capture
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.listeners import capture
 
 Array: TypeAlias = Any
 """Annotates the array operands of an op: its body gets NumPy arrays, its callers pass tensors."""

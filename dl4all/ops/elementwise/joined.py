@@ -21,7 +21,7 @@ from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.ops.elementwise.rounding import abs, sign
 from dl4all.ops.elementwise.transcendental import reciprocal, sqrt
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 Form = tuple[tuple[bool, ...], bool]
 """Which operands are tensors, and whether the first is overwritten."""

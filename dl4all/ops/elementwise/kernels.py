@@ -32,8 +32,8 @@ from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler import fallback
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.programs import Launch
 
 # Axes of the kernels' index arithmetic, after merging. Operands with more axes are copied first. clone makes
 # these copies, so it has a kernel for more axes.

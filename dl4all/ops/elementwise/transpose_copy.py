@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, pack, shader
 from dl4all.ops.core.tensor_base import Shape
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 TRANSPOSE = shader("memory/transpose.comp")
 TILES_PER_WORKGROUP = (4, 32)  # along the source's last axis and along the target's

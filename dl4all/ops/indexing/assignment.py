@@ -26,8 +26,8 @@ from dl4all.ops.indexing.rows import put_rows, write_rows
 from dl4all.ops.memory.copy import MOVABLE_DTYPES, copy_into, fill_with, fresh_copy
 from dl4all.ops.memory.views import in_shape, permute, reshape
 from dl4all.runtime.profiler import recorder
-from dl4all.scheduler import capture
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.listeners import capture
 
 T = TypeVar("T", bound=TensorBase)
 

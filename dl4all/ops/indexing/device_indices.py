@@ -17,10 +17,10 @@ from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.indexing import host_indices
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.scheduler import capture
 from dl4all.scheduler.check_mode import checks_at_once
+from dl4all.scheduler.device.programs import Launch
 from dl4all.scheduler.index_errors import SLOTS, MakeError
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.listeners import capture
 
 WORKGROUP = 128
 AXES = 5  # of an index that the kernel takes, when neighbouring ones are merged

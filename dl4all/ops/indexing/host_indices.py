@@ -13,8 +13,8 @@ from dl4all.ops.core.host_kernel import REFUSED, HostLaunch, Layout, layout_of
 from dl4all.ops.core.host_work import WorkKernel, host_work
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
-from dl4all.scheduler import capture
 from dl4all.scheduler.index_errors import MakeError
+from dl4all.scheduler.listeners import capture
 
 INT32, INT64, FLOAT32 = np.dtype("int32"), np.dtype("int64"), np.dtype("float32")
 _own = threading.local()  # what a kernel tells this thread about indices

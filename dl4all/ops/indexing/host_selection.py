@@ -26,7 +26,7 @@ from dl4all.ops.indexing.rows import take_rows_backward
 from dl4all.ops.memory.views import reshape
 from dl4all.runtime import op_regions
 from dl4all.runtime.profiler import recorder
-from dl4all.scheduler import capture, launch_log
+from dl4all.scheduler.listeners import capture, launch_log
 
 INT32 = np.dtype("int32")
 

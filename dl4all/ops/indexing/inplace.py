@@ -26,7 +26,7 @@ from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import copy_into, fresh_copy, overlaps_itself, owns_words, unshared
 from dl4all.ops.memory.parts import clear_region, put_region, take_region
-from dl4all.scheduler import capture
+from dl4all.scheduler.listeners import capture
 
 DTYPE_KIND_ORDER = {"b": 0, "u": 1, "i": 1, "f": 2}
 """Kinds of NumPy dtypes: a result may be written to a tensor of the same or a later kind."""

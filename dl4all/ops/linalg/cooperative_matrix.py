@@ -19,8 +19,8 @@ from dl4all.ops.linalg import gemm as plain
 from dl4all.ops.linalg.gemm import GemmProblem
 from dl4all.runtime import spirv
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.programs import Launch
 
 COOPERATIVE_GEMM = shader("linalg/cooperative_gemm.comp", ELEMENT="float16_t")
 OPTIONAL_SHADERS.append(COOPERATIVE_GEMM)

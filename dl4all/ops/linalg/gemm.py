@@ -18,8 +18,8 @@ from dl4all.ops.linalg.sum_slices import ADD_SLICES, add_slices, busy_workgroups
 from dl4all.runtime.cpu.processor import llvmpipe_has_avx512
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.protocols import Grid
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.programs import Launch
 
 MAX_TERMS_PER_LAUNCH = 2**14
 """Products that one launch adds up one after the other. Longer sums would lose digits, and from 2**18 on

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from dl4all.errors import ArgumentError
-from dl4all.scheduler.counters import forget_plans
+from dl4all.scheduler.monitor.counters import forget_plans
 
 Precision = Literal["highest", "high", "medium"]
 

@@ -9,7 +9,7 @@ from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, pack, run, shader
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GemmProblem, gemm
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 
 WORKGROUP = 64
 ROWS = 4  # of the input that one invocation, or workgroup, computes together

@@ -28,7 +28,7 @@ from dl4all.ops.memory.views import reshape, unsqueeze
 from dl4all.ops.reduce.softmax_function import log_softmax
 from dl4all.ops.reduce.sums import sum
 from dl4all.ops.vmap.batched_tensor import levels_of, unwrap
-from dl4all.scheduler import capture
+from dl4all.scheduler.listeners import capture
 
 
 @export("F")

@@ -18,7 +18,7 @@ from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.loss.cross_entropy_ops import cross_entropy_backward, cross_entropy_each
 from dl4all.ops.memory.views import contiguous, expand, reshape
 from dl4all.runtime.profiler import recorder
-from dl4all.scheduler import capture
+from dl4all.scheduler.listeners import capture
 
 FORWARD, BACKWARD = "cross_entropy_loss", "cross_entropy_loss_backward"
 FLOAT = np.dtype("float32")

@@ -26,7 +26,7 @@ from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
 from dl4all.ops.memory.transfer import move
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler import fallback
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 T = TypeVar("T", bound=TensorBase)
 WORKGROUP_SIZE = 128

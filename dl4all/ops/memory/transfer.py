@@ -17,11 +17,11 @@ from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.runtime import fork
 from dl4all.runtime.profiler import recorder
-from dl4all.scheduler import link
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.download import Download
-from dl4all.scheduler.stream import Stream
-from dl4all.scheduler.task import Task
+from dl4all.scheduler.device import link
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.download import Download
+from dl4all.scheduler.streams.stream import Stream
+from dl4all.scheduler.streams.task import Task
 
 _streams: dict[str, Stream] = {}
 """Threads that bring what devices send to other ones, by the name of the device that sends."""

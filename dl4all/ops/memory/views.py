@@ -24,7 +24,7 @@ from dl4all.ops.core.tensor_base import (
 )
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.memory.copy import fresh_copy
-from dl4all.scheduler import capture
+from dl4all.scheduler.listeners import capture
 
 T = TypeVar("T", bound=TensorBase)
 

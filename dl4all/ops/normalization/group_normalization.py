@@ -24,7 +24,7 @@ from dl4all.ops.normalization.one_pass import in_one_pass, rows_gradients_pass
 from dl4all.ops.reduce.channel_sums import SUMS_SHADERS, launch_sums
 from dl4all.ops.reduce.row_kernels import FORMS, RowShaders, row_launch, row_shaders
 from dl4all.ops.reduce.sums import sum_to
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 ROWS = {
     (weight, bias, center): row_shaders(

@@ -15,7 +15,7 @@ from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.normalization import host
 from dl4all.runtime.profiler import recorder
-from dl4all.scheduler import capture
+from dl4all.scheduler.listeners import capture
 
 FORWARD, BACKWARD = "batch_norm_training", "batch_norm_gradients"
 ROWS_BACKWARD = "grouped_norm_gradients"

@@ -20,7 +20,7 @@ from dl4all.ops.pool import host
 from dl4all.ops.pool.windows import OutputSizes, Pooling, Sizes, adaptive, check_pooled, sliding
 from dl4all.ops.sorting.selection import wide_indices
 from dl4all.scheduler import fallback
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 
 WORKGROUP = 64
 

@@ -23,7 +23,7 @@ from dl4all.ops.memory.views import contiguous
 from dl4all.ops.random.generator import Generator, default_generator, state_words
 from dl4all.ops.vmap.batched_tensor import levels_of, unwrap
 from dl4all.scheduler import fallback
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 
 T = TypeVar("T", bound=TensorBase)
 NDArray = npt.NDArray[Any]

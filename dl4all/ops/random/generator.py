@@ -18,9 +18,9 @@ from dl4all.ops.core.launch import ceil_div
 from dl4all.ops.vmap.batched_tensor import PerSampleFallback
 from dl4all.runtime import fork
 from dl4all.runtime.scopes import Setting, assigned
-from dl4all.scheduler import capture, launch_log
-from dl4all.scheduler.current import device as open_device
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.current import device as open_device
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.listeners import capture, launch_log
 
 State = tuple[int, int]
 """Seed and counter of a generator."""

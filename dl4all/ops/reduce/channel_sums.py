@@ -23,8 +23,8 @@ from dl4all.ops.reduce.row_kernels import (
     row_launch,
     row_shaders,
 )
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.programs import Launch
 
 WORKGROUP = 64
 TILE_CHANNELS = 32  # channels of a workgroup where neighbouring channels are adjacent in memory

@@ -18,8 +18,8 @@ from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.views import contiguous
 from dl4all.scheduler import fallback
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.programs import Launch
 
 T = TypeVar("T", bound=TensorBase)
 

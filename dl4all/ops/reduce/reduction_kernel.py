@@ -29,8 +29,8 @@ from dl4all.ops.reduce.row_kernels import (
     next_power_of_2,
 )
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.programs import Launch
 
 WORKGROUP = 128
 RANK = 4  # the most axes, after merging, that the kernel keeps, and that it reduces

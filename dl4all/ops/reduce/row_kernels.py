@@ -12,8 +12,8 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.views import contiguous
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.programs import Launch
 
 WORKGROUP = 128
 SUBGROUP_WORKGROUP = 32

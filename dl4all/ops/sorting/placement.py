@@ -9,7 +9,7 @@ from dl4all.ops.core.limits import host_memory
 from dl4all.ops.core.op import KERNEL_REFUSALS
 from dl4all.ops.core.tensor_base import TensorBase, check_repeated
 from dl4all.scheduler import fallback
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 
 R = TypeVar("R")
 

@@ -11,8 +11,8 @@ import pytest
 import dl4all as dl
 from dl4all.graph.codegen import elementwise
 from dl4all.graph.codegen.elementwise_kernel import DTYPES, combine
-from dl4all.graph.graph import Graph
-from dl4all.graph.trace import trace
+from dl4all.graph.ir.graph import Graph
+from dl4all.graph.tracing.trace import trace
 from dl4all.ops import REGISTRY
 from dl4all.ops.elementwise.declare import Elementwise
 from tests.conftest import need

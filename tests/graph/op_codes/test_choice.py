@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.graph.graph import Graph
+from dl4all.graph.ir.graph import Graph
 from dl4all.graph.op_codes import choice
 from dl4all.graph.op_codes.assembler import parse
 from dl4all.graph.op_codes.choice import with_programs
 from dl4all.graph.op_codes.costs import program_seconds
 from dl4all.graph.op_codes.interpreter import VARIANTS
 from dl4all.graph.passes import pipeline
-from dl4all.graph.trace import trace
+from dl4all.graph.tracing.trace import trace
 from dl4all.nn import functional as F
 from dl4all.runtime.device_info import DeviceInfo
 from tests.conftest import need

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pytest
 
 import dl4all as dl
-from dl4all.graph.graph import Binding, BoundFill, BoundLaunch, Graph, Node, Value, VaryingWord
+from dl4all.graph.ir.graph import Binding, BoundFill, BoundLaunch, Graph, Node, Value, VaryingWord
+from dl4all.graph.ir.verifier import verify
 from dl4all.graph.op_codes.disassembler import disassemble
 from dl4all.graph.op_codes.elementwise_rules import RULES
 from dl4all.graph.op_codes.instruction import words_of
@@ -20,8 +21,7 @@ from dl4all.graph.op_codes.op_rules import OPS
 from dl4all.graph.op_codes.simulator import steps
 from dl4all.graph.op_codes.translator import Lowered, lower
 from dl4all.graph.passes.optimizer_fusion import optimizer_fusion
-from dl4all.graph.trace import trace
-from dl4all.graph.verifier import verify
+from dl4all.graph.tracing.trace import trace
 from dl4all.nn import functional as F
 from dl4all.ops import REGISTRY
 from tests.conftest import need

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import dl4all as dl
+from dl4all.graph.ir.verifier import verify
 from dl4all.graph.passes.algebraic_simplification import algebraic_simplification
-from dl4all.graph.verifier import verify
 from dl4all.ops.core.op import REGISTRY
 from tests.support.pass_results import SPECIAL, check_pass, results, traced_on_device
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dl4all.graph.graph import Buffer, Graph, Node, Operand, Value
+from dl4all.graph.ir.graph import Buffer, Graph, Node, Operand, Value
 from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
 from dl4all.graph.passes.preamble import preamble
-from dl4all.graph.recapture import Draft
+from dl4all.graph.tracing.recapture import Draft
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import contiguous_strides
 from tests.support.graph_execution import Execution

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.graph.graph import BoundLaunch, Graph
+from dl4all.graph.ir.graph import BoundLaunch, Graph
 from dl4all.graph.passes.channel_factors import channel_factors
 from dl4all.graph.passes.common_commands import common_commands
 from dl4all.graph.passes.epilogues import epilogues

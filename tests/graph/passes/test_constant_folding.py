@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.graph.graph import Operand, Value
+from dl4all.graph.ir.graph import Operand, Value
 from dl4all.graph.passes.constant_folding import EXACT, constant_folding
 from dl4all.graph.passes.uniform_values import number_of, word_of
 from dl4all.ops.core.op import REGISTRY

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.graph.parser import parse_graph
+from dl4all.graph.ir.parser import parse_graph
+from dl4all.graph.ir.verifier import verify
 from dl4all.graph.passes.dead_code import dead_code
-from dl4all.graph.verifier import verify
 from tests.support.pass_results import SPECIAL, check_pass
 
 

@@ -12,9 +12,9 @@ import pytest
 import dl4all as dl
 from dl4all.errors import BackendMissingError
 from dl4all.graph.codegen.elementwise_kernel import combine
-from dl4all.graph.graph import Graph
+from dl4all.graph.ir.graph import Graph
 from dl4all.graph.passes.elementwise_fusion import LAUNCH_BYTES, cost, elementwise_fusion, reachability
-from dl4all.graph.trace import trace
+from dl4all.graph.tracing.trace import trace
 from dl4all.runtime import spirv
 from dl4all.runtime.spirv import compilers
 from tests.conftest import need

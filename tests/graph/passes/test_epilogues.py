@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import dl4all as dl
+from dl4all.graph.ir.verifier import verify
 from dl4all.graph.passes.epilogues import epilogues
-from dl4all.graph.verifier import verify
 from dl4all.ops.conv.algorithms import forced
 from dl4all.ops.core import autotune
 from dl4all.ops.linalg import gemm

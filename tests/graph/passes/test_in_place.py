@@ -11,12 +11,12 @@ import pytest
 
 import dl4all as dl
 from dl4all.allocator.planner import lower_bound
-from dl4all.graph.executable import lifetimes
-from dl4all.graph.graph import Graph
+from dl4all.graph.ir.graph import Graph
+from dl4all.graph.ir.verifier import verify
 from dl4all.graph.passes.elementwise_fusion import elementwise_fusion
 from dl4all.graph.passes.in_place import in_place
-from dl4all.graph.trace import trace
-from dl4all.graph.verifier import verify
+from dl4all.graph.run.executable import lifetimes
+from dl4all.graph.tracing.trace import trace
 from tests.conftest import need
 from tests.graph.programs import random_program
 from tests.graph.replay import replay, same_bits

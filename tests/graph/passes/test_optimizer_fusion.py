@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.graph.graph import (
+from dl4all.graph.ir.graph import (
     Binding,
     BoundFill,
     BoundLaunch,
@@ -22,15 +22,15 @@ from dl4all.graph.graph import (
     Value,
     VaryingWord,
 )
-from dl4all.graph.multi_tensor_launches import expand
 from dl4all.graph.passes.optimizer_fusion import MOST_COPIED, STEP, optimizer_fusion
-from dl4all.graph.recapture import Draft
+from dl4all.graph.run.multi_tensor_launches import expand
+from dl4all.graph.tracing.recapture import Draft
 from dl4all.ops.core.launch import ceil_div, pack
 from dl4all.ops.core.multi_tensor import MultiTensor
 from dl4all.ops.reduce.global_norm import SQUARES
 from dl4all.optim.adam import ADAM, AMSGRAD
 from dl4all.optim.ema import EMA_KERNELS
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 from tests.support.graph_execution import Execution
 
 RNG = np.random.default_rng(18)

@@ -11,10 +11,10 @@ import pytest
 
 from dl4all import config
 from dl4all.errors import ArgumentError, ConfigError, GraphError
-from dl4all.graph.graph import Graph
+from dl4all.graph.ir.graph import Graph
+from dl4all.graph.ir.verifier import verify
 from dl4all.graph.passes import pipeline
 from dl4all.graph.passes.pipeline import NAMES, Pass, run
-from dl4all.graph.verifier import verify
 from tests.support.traced_graphs import CASES, traced
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dl4all.graph.graph import (
+from dl4all.graph.ir.graph import (
     Binding,
     BoundFill,
     BoundLaunch,
@@ -21,11 +21,11 @@ from dl4all.graph.graph import (
     bindings_of,
 )
 from dl4all.graph.passes.preamble import fixed_values, preamble, split
-from dl4all.graph.recapture import Draft
+from dl4all.graph.tracing.recapture import Draft
 from dl4all.ops.conv import algorithms
 from dl4all.ops.core.launch import shader
 from dl4all.ops.core.tensor_base import contiguous_strides
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 from tests.support.graph_execution import Execution
 
 RNG = np.random.default_rng(18)

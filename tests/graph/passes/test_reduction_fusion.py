@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.graph.graph import Graph
+from dl4all.graph.ir.graph import Graph
 from dl4all.graph.passes.epilogues import epilogues
 from dl4all.graph.passes.reduction_fusion import reduction_fusion
 from tests.conftest import need

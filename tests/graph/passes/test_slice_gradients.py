@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.graph.graph import Graph
+from dl4all.graph.ir.graph import Graph
 from dl4all.graph.passes.slice_gradients import slice_gradients
 from tests.conftest import need
 from tests.support.operands import generator

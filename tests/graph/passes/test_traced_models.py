@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import dl4all as dl
-from dl4all.graph.graph import Graph, MultiTensorLaunch
+from dl4all.graph.ir.graph import Graph, MultiTensorLaunch
 from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
 from dl4all.graph.passes.optimizer_fusion import optimizer_fusion
 from dl4all.graph.passes.preamble import preamble

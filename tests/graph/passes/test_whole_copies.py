@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import dl4all as dl
+from dl4all.graph.ir.verifier import verify
 from dl4all.graph.passes.elementwise_fusion import elementwise_fusion
 from dl4all.graph.passes.whole_copies import whole_copies
-from dl4all.graph.trace import trace
-from dl4all.graph.verifier import verify
+from dl4all.graph.tracing.trace import trace
 from tests.conftest import need
 from tests.graph.replay import replay, same_bits
 from tests.support.operands import generator, numbers

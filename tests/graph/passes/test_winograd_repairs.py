@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.graph.graph import BoundLaunch, Graph
+from dl4all.graph.ir.graph import BoundLaunch, Graph
+from dl4all.graph.ir.verifier import verify
 from dl4all.graph.passes.epilogues import epilogues
 from dl4all.graph.passes.winograd_repairs import winograd_repairs
-from dl4all.graph.trace import trace
-from dl4all.graph.verifier import verify
+from dl4all.graph.tracing.trace import trace
 from dl4all.ops.conv import winograd
 from dl4all.ops.conv.algorithms import forced
 from tests.support.device_traces import need_bindings, traced_on_device

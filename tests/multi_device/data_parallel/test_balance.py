@@ -16,7 +16,7 @@ from dl4all.multi_device.data_parallel.balance import (
     finish,
     split,
 )
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.device import Device
 
 
 def compositions(rows: int, parties: int) -> list[tuple[int, ...]]:

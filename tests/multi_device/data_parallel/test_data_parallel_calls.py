@@ -16,8 +16,8 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, DeviceError, GradientError, ShapeError
-from dl4all.scheduler.group import DeviceGroup
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
+from dl4all.scheduler.streams.group import DeviceGroup
 from tests.support.parallel_training import TIMEOUT, Counting, allocated, convolutions, images, tiny, vectors
 from tests.support.parallel_training import evenly as evenly
 

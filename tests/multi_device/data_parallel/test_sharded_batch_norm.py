@@ -12,7 +12,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ShapeError
 from dl4all.multi_device.data_parallel.batch_norm import combined
-from dl4all.scheduler.group import DeviceGroup
+from dl4all.scheduler.streams.group import DeviceGroup
 from tests.support.parallel_training import TIMEOUT
 
 pytestmark = pytest.mark.usefixtures("deadline")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
 
 pytestmark = pytest.mark.usefixtures("deadline")
 

@@ -13,7 +13,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, GradientError, ShapeError
 from dl4all.ops.random.generator import default_generator
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
 from tests.conftest import need
 from tests.support.parallel_training import allocated
 

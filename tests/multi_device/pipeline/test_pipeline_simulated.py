@@ -16,7 +16,7 @@ from dl4all.multi_device.pipeline.stage_partition import memory_of
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import SimulatedBackend
 from dl4all.runtime.simulated.description import Failure
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
 from tests.support.parallel_training import allocated
 
 pytestmark = pytest.mark.usefixtures("deadline")

@@ -17,7 +17,7 @@ from dl4all.multi_device.pipeline.ordered_partition import ordered_partition
 from dl4all.multi_device.placement.partition import Part
 from dl4all.ops.random.generator import default_generator
 from dl4all.runtime.work import Work
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
 
 RESNET = chain_of(dl.models.resnet18(4, 3, 2))
 NAMES = [layer.name for layer in RESNET]

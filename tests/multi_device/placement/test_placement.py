@@ -17,7 +17,7 @@ from dl4all.multi_device.placement.picture import draw
 from dl4all.multi_device.placement.placement import place
 from dl4all.multi_device.placement.plan import Placement
 from dl4all.multi_device.trace.speed_measurement import measure_speeds
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
 from tests.conftest import need, parameter
 
 MLP = dl.models.MLP

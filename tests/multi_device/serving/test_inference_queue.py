@@ -26,9 +26,9 @@ from dl4all.multi_device.serving.request import Request
 from dl4all.runtime import threads
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.description import Failure
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.group import DeviceGroup
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.streams.group import DeviceGroup
 from tests.conftest import need
 
 pytestmark = pytest.mark.usefixtures("deadline")

@@ -13,7 +13,7 @@ from dl4all.errors import ArgumentError, ShapeError, TraceError
 from dl4all.multi_device.trace.work_trace import WorkTrace, batch_work, resized, trace_work
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.work import Work
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
 
 Case = tuple[nn.Module, dl.Tensor]
 

@@ -23,8 +23,8 @@ from dl4all.ops.conv.window import window
 from dl4all.ops.core import autotune
 from dl4all.runtime.device_info import DeviceInfo, Limits
 from dl4all.runtime.null.backend import NullBackend, describe
-from dl4all.scheduler.current import device as open_device
-from dl4all.scheduler.device import Device
+from dl4all.scheduler.device.current import device as open_device
+from dl4all.scheduler.device.device import Device
 from tests.conftest import need
 from tests.ops.test_on_null import KINDS
 

@@ -7,8 +7,8 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError
-from dl4all.graph.graph import Graph, HostCall
-from dl4all.graph.trace import trace
+from dl4all.graph.ir.graph import Graph, HostCall
+from dl4all.graph.tracing.trace import trace
 from dl4all.ops.core.host_work import BodyCall, HostWork, host_work
 
 

@@ -10,7 +10,7 @@ import pytest
 import dl4all as dl
 from dl4all.ops.core.launch import pack
 from dl4all.runtime import spirv
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 from dl4all.shaders import ROOT
 from tests.conftest import need
 from tests.support.operands import generator

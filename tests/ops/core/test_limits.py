@@ -15,7 +15,7 @@ from dl4all.ops.core.launch import pack
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import check_repeated
 from dl4all.ops.indexing.indices import Indices
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.programs import Launch
 from tests.conftest import need
 
 

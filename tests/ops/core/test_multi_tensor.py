@@ -20,8 +20,8 @@ from dl4all.optim import EMA, SGD, Adadelta, Adagrad, Adam, AdamW, Lion, RMSprop
 from dl4all.runtime import spirv
 from dl4all.runtime.device_info import Limits
 from dl4all.runtime.vulkan.backend import VulkanBackend
-from dl4all.scheduler.device import Device
-from dl4all.scheduler.programs import Launch
+from dl4all.scheduler.device.device import Device
+from dl4all.scheduler.device.programs import Launch
 from tests.conftest import need, run_python
 from tests.support.operands import generator
 

@@ -11,7 +11,7 @@ import pytest
 import dl4all as dl
 from dl4all.optim.gradient_scale import unscale
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.scheduler.counters import forget_plans
+from dl4all.scheduler.monitor.counters import forget_plans
 from tests.support.host_launches import HostLaunches
 
 pytestmark = pytest.mark.skipif(not provider.available(), reason="there is no compiler")

@@ -16,7 +16,7 @@ from dl4all.errors import FileFormatError
 from dl4all.runtime.profiler.phase import phase
 from dl4all.runtime.profiler.recorder import Event
 from dl4all.runtime.profiler.trace import trace
-from dl4all.scheduler.simulation import simulated_device
+from dl4all.scheduler.cost.simulation import simulated_device
 
 
 def read(file: Path) -> dict[str, Any]:

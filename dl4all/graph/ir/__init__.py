@@ -1,0 +1,1 @@
+"""Graphs: their nodes, their text, and what must hold for each."""

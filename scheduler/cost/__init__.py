@@ -1,0 +1,1 @@
+"""How long work will take, and devices on a virtual clock."""

@@ -1,0 +1,1 @@
+"""Devices: memory, programs, copies, names, and which of them is meant."""

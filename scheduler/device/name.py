@@ -1,0 +1,133 @@
+"""How a device is named, opened by its name, compared, and entered by a ``with`` block."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any, TypeVar
+
+from dl4all.errors import UnknownDeviceError
+
+D = TypeVar("D", bound="NamedDevice")
+
+ELSEWHERE = re.compile(r"(cuda|hip|mps|xpu|hpu|xla|meta|privateuseone)(:\d+)?")
+"""Names of PyTorch's devices that scripts compare with, whether there are such devices or not."""
+
+
+class NamedDevice:
+    """The part of a device that ``torch.device`` has: a type, an index, and names that are equal to it."""
+
+    name: str
+
+    def __new__(cls: type[D], name: Any = "auto", index: int | None = None, *, type: str | None = None) -> D:
+        from dl4all.scheduler.device import current
+
+        spelled = name if type is None else type
+        if index is not None:
+            spelled = f"{spelled}:{int(index)}"
+        elif not isinstance(spelled, (str, NamedDevice)):
+            raise UnknownDeviceError(
+                f'[device] expected a name such as "vulkan:0", got {spelled!r}; `dl4all devices` lists them'
+            )
+        try:
+            found: D = current.device(spelled)  # type: ignore[assignment, arg-type]
+        except UnknownDeviceError:
+            if isinstance(spelled, str) and ELSEWHERE.fullmatch(spelled):
+                return AbsentDevice(spelled)  # type: ignore[return-value]
+            raise
+        return found
+
+    def __repr__(self) -> str:
+        return f"device({self.name!r})"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == other if isinstance(other, str) else self is other
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copies have the name: whoever reads it opens the device of that name there."""
+        return type(self), (self.name,)
+
+    @property
+    def type(self) -> str:
+        """The backend: ``"cpu"``, ``"vulkan"``, ``"kompute"``, ...
+
+        >>> import dl4all as dl
+        >>> dl.device("cpu").type, dl.device("cpu").index
+        ('cpu', None)
+        """
+        return self.name.partition(":")[0].partition("#")[0]
+
+    @property
+    def index(self) -> int | None:
+        """The number among the devices of that type; None for the CPU."""
+        digits = self.name.partition("#")[0].partition(":")[2]
+        return int(digits) if digits else None
+
+    def __enter__(self: D) -> D:
+        """In a ``with`` block, ``device="auto"`` means this device in this thread."""
+        entered.stack.append(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        entered.stack.pop()
+
+
+class AbsentDevice(str):
+    """The name of a device of PyTorch's that is not here: compared, not used.
+
+    ``dl.device("cuda").type`` is what scripts compare with. Wherever a device is needed, this is a name of
+    which there is none.
+
+    >>> import dl4all as dl
+    >>> dl.device("cpu").type == dl.device("cuda").type
+    False
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        """What a device would have, but no name."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(_open(self), name)
+
+    @property
+    def type(self) -> str:
+        return self.partition(":")[0]
+
+    @property
+    def index(self) -> int | None:  # type: ignore[override]  # of str, which finds characters
+        digits = self.partition(":")[2]
+        return int(digits) if digits else None
+
+    def __enter__(self) -> Any:
+        return _open(self).__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        raise AssertionError("nothing was entered")
+
+
+def _open(name: str) -> Any:
+    """
+    Raises:
+        UnknownDeviceError: there is no such device.
+    """
+    from dl4all.scheduler.device import current
+
+    return current.device(name)
+
+
+class _Entered(threading.local):
+    """The devices of the ``with`` blocks that a thread is in."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+
+
+entered = _Entered()

@@ -1,0 +1,1 @@
+"""What devices are asked for while a function runs, told to who listens."""
