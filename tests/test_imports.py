@@ -38,7 +38,7 @@ LAYERS = (
     ("dl4all.ops.linalg", "dl4all.ops.normalization", "dl4all.ops.random"),
     ("dl4all.ops.attention", "dl4all.ops.composite", "dl4all.ops.conv", "dl4all.ops.rnn"),
     ("dl4all.ops.loss", "dl4all.ops.pool", "dl4all.ops.vmap"),
-    ("dl4all.ops.host_kernels",),  # loaded when the first op asks for one
+    ("dl4all.host_kernels",),  # loaded when the first op asks for one
     ("dl4all.ops",),
     ("dl4all._functions",),
     ("dl4all.autograd",),
@@ -78,9 +78,9 @@ OUTSIDE = {
 
 
 def _modules() -> dict[str, Path]:
-    """Every module of the library by name; the four parts are links inside dl4all/."""
+    """Every module of the library by name; the parts are links inside dl4all/."""
     found = {}
-    for part in ("dl4all", "runtime", "allocator", "scheduler", "shaders"):
+    for part in ("dl4all", "host_kernels", "runtime", "allocator", "scheduler", "shaders"):
         for path in (ROOT / part).rglob("*.py"):
             words = path.relative_to(ROOT).with_suffix("").parts
             words = words if words[0] == "dl4all" else ("dl4all", *words)
@@ -135,7 +135,7 @@ def wrong_imports(module: str, source: ast.AST) -> list[str]:
                 wrong.append(imported)
             if other != own and LEVEL[other] >= LEVEL[own]:
                 wrong.append(imported)
-        elif top in ("runtime", "allocator", "scheduler", "shaders", "tests"):
+        elif top in ("host_kernels", "runtime", "allocator", "scheduler", "shaders", "tests"):
             wrong.append(imported)
     return wrong
 

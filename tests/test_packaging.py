@@ -24,7 +24,13 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("runtime", "allocator", "scheduler", "shaders")  # real at the top level, links inside dl4all/
+PARTS = (
+    "host_kernels",
+    "runtime",
+    "allocator",
+    "scheduler",
+    "shaders",
+)  # real at the top level, links inside dl4all/
 
 
 def project() -> dict[str, Any]:

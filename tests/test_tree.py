@@ -13,7 +13,17 @@ OPS = ROOT / "dl4all" / "ops"
 FAMILIES = sorted(path.name for path in OPS.iterdir() if (path / "__init__.py").exists())
 PYTHON = sorted(
     path
-    for part in ("dl4all", "runtime", "allocator", "scheduler", "tests", "benchmarks", "tools", "examples")
+    for part in (
+        "dl4all",
+        "host_kernels",
+        "runtime",
+        "allocator",
+        "scheduler",
+        "tests",
+        "benchmarks",
+        "tools",
+        "examples",
+    )
     for path in (ROOT / part).rglob("*.py")
     if path.resolve() == path  # the links inside dl4all/ lead to what is there already
 )
@@ -56,6 +66,11 @@ def test_no_export_hides_a_family() -> None:
 def test_shaders_lie_in_the_families_of_their_ops() -> None:
     folders = {path.name for path in (ROOT / "shaders").iterdir() if path.is_dir() and path.name != "spirv"}
     assert folders - {"include", "op_codes", "optim", "__pycache__"} <= set(FAMILIES)
+
+
+def test_host_kernels_lie_in_the_families_of_their_ops() -> None:
+    folders = {path.name for path in (ROOT / "host_kernels").iterdir() if path.is_dir()}
+    assert folders - {"lib", "optim", "__pycache__"} <= set(FAMILIES)
 
 
 def test_tests_lie_in_the_families_of_their_ops() -> None:

@@ -14,7 +14,13 @@ import dl4all
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "troubleshooting.md"
 QUOTED = re.findall(r"^### `(.*)`$", PAGE.read_text("utf-8"), re.M)
-FOLDERS = (Path(dl4all.__file__).parent, ROOT / "runtime", ROOT / "scheduler", ROOT / "allocator")
+FOLDERS = (
+    Path(dl4all.__file__).parent,
+    ROOT / "host_kernels",
+    ROOT / "runtime",
+    ROOT / "scheduler",
+    ROOT / "allocator",
+)
 
 
 def text_of(node: ast.AST) -> str:

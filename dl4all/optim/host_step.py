@@ -42,7 +42,7 @@ def update_jobs(
 
     Args:
         name: the optimizer's.
-        rule: names the kernel's, see :data:`dl4all.ops.host_kernels.optimizers.UPDATES`; None without one.
+        rule: names the kernel's, see :data:`dl4all.host_kernels.optim.optimizers.UPDATES`; None without one.
         update: does the same in NumPy.
         jobs: of one device.
         constants: of the step.

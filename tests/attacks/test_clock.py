@@ -120,7 +120,7 @@ def test_the_newest_checkpoint_is_the_one_of_the_last_step(folder: Path, clock: 
 
 def test_nothing_else_asks_for_the_time_of_day() -> None:
     found = set()
-    for part in ("dl4all", "runtime", "allocator", "scheduler"):
+    for part in ("dl4all", "host_kernels", "runtime", "allocator", "scheduler"):
         for file in (REPOSITORY / part).rglob("*.py"):
             if file.resolve() == file and TIME_OF_DAY.search(file.read_text("utf-8")):  # no link in dl4all/
                 found.add(file.relative_to(REPOSITORY).as_posix())

@@ -16,7 +16,8 @@ from tests.support.selection import AGAIN
 from tests.support.subcases import FULL
 
 SHARES = {
-    "tests/ops": 14_200, "tests/tensor": 2_100, "tests/graph": 1_550, "tests/nn": 1_400,
+    "tests/ops": 12_900, "tests/host_kernels": 1_320, "tests/tensor": 2_100, "tests/graph": 1_550,
+    "tests/nn": 1_400,
     "tests/runtime": 1_050, "tests/autograd": 900, "tests/torch": 900, "tests/optim": 900,
     "tests/scheduler": 720,
     "tests/multi_device": 700, "tests/io": 450, "tests/data": 370, "tests/training": 290,

@@ -30,7 +30,7 @@ COMMAND = Path(sys.executable).with_name("dl4all")
 LATE = ("DL4ALL_", "XDG_", "VK_", "LP_", "MESA_", "HOME", "PYTEST_", "COLUMNS", "TERM", "TORCH_HOME", "PWD")
 """Variables that are read where they are needed. Others count while Python, the C library or NumPy starts."""
 LONGEST = 1 << 17  # bytes of a request
-LIBRARY = "dl4all", "dl4all.cli", "dl4all.ops.host_kernels"
+LIBRARY = "dl4all", "dl4all.cli", "dl4all.host_kernels"
 PYTORCH = *LIBRARY, "dl4all.torch"
 
 

@@ -133,7 +133,7 @@ def chained(calls: Sequence[Call], shape: Shape, inner: set[int]) -> Call:
         TooMany: parts of them may do.
         NoKernel: there is no code for one of them.
     """
-    from dl4all.ops.host_kernels.elementwise import Assignment, Program, number_type, prepare_program
+    from dl4all.host_kernels.elementwise.elementwise import Assignment, Program, number_type, prepare_program
 
     if kernel_of("elementwise") is None:
         raise NoKernel("no compiler")

@@ -114,7 +114,7 @@ def kernel_of(name: str) -> Prepare | None:
 @functools.cache
 def _load_kernels() -> None:
     with fork.excluded:
-        importlib.import_module("dl4all.ops.host_kernels")
+        importlib.import_module("dl4all.host_kernels")
 
 
 def word(value: int) -> int:

@@ -63,7 +63,7 @@ def check_launch(index: Layout, places: Layout, constants: tuple[Any, ...]) -> H
 
     Args:
         index, places: their layouts.
-        constants: those of :func:`dl4all.ops.host_kernels.index_checks.prepare_check`.
+        constants: those of :func:`dl4all.host_kernels.indexing.index_checks.prepare_check`.
     """
     return WorkKernel("check_indices", constants).launch([index], [places, Layout((1,), INT64)])
 

@@ -1,0 +1,233 @@
+"""Convolutions and gradients of their inputs: columns of some places of images, multiplied with the filters.
+
+Columns (:mod:`columns`) of as many rows as fit into a core's first cache are written, then all filters of a
+chunk are multiplied with them (:mod:`dot_tiles`), read as they lie in memory. Sums over more rows are added
+up in the result. Where images are small, tiles have places of several images, and where a gradient has
+several parts (:mod:`convolution_parts`), each has some of its places; results go to scratch memory then,
+from where they are copied.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dl4all.host_kernels.conv.columns import Columns
+from dl4all.host_kernels.conv.kernel import convolution
+from dl4all.host_kernels.conv.parts import (
+    GRAIN,
+    MOST_TAPS,
+    Extents,
+    Filters,
+    Part,
+    Plan,
+    gradient_parts,
+    planned,
+    three,
+)
+from dl4all.host_kernels.conv.slots import Epilogue, Form
+from dl4all.host_kernels.lib.dot_tiles import Tile, tile_for
+from dl4all.host_kernels.lib.rows import CHUNK
+from dl4all.ops.conv import host_fft
+from dl4all.ops.conv.convolution import ConvArgs
+from dl4all.ops.conv.window import three_axes
+from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.launch import NoKernel
+from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES
+
+MOST_WASTE = 1.04
+"""Lanes computed for each result, from which tiles get places of several images."""
+MOST_SIZE = 2**30
+FEW_FILTERS = 4
+"""Fewer leave registers unused: Fourier transforms may be faster."""
+
+
+@host_kernel("conv1d", "conv2d", "conv3d")
+def prepare_convolution(
+    out: Layout,
+    input: Layout,
+    weight: Layout,
+    bias: Layout | None,
+    stride: object,
+    padding: object,
+    dilation: object,
+    groups: int,
+) -> HostLaunch:
+    """
+    Raises:
+        NoKernel: the NumPy body computes such convolutions, or does it faster.
+    """
+    args = ConvArgs(stride, padding, dilation, groups)  # type: ignore[arg-type]
+    return convolution_launch(out, input, weight, bias, args)
+
+
+def convolution_launch(
+    out: Layout,
+    input: Layout,
+    weight: Layout,
+    bias: Layout | None,
+    args: ConvArgs,
+    *,
+    added: bool = False,
+    relu: bool = False,
+) -> HostLaunch:
+    """The launch of a convolution and of what follows it.
+
+    Its slots are the addresses of image, filters, bias if there is one, the tensor that is added if there is
+    one, of the result's shape and contiguous, and of the result.
+
+    Args:
+        out: layout of the result, contiguous.
+        input: of the images (N, C, ...).
+        weight: of the filters (F, C / groups, ...).
+        bias: of a number for each filter, if there is one.
+        args: stride, padding, dilation, groups.
+        added: whether another tensor is added to the result.
+        relu: whether ReLU is taken of that.
+
+    Raises:
+        NoKernel: there is none for these.
+    """
+    window = args.window(weight.shape[2:]).three_axes
+    filters, channels = weight.shape[0] // args.groups, weight.shape[1]
+    row, channel, *taps = weight.strides
+    found = Columns(
+        (*input.strides[:2], *three(input.strides[2:])),  # type: ignore[arg-type]
+        three_axes(input.shape[2:]),
+        three_axes(out.shape[2:]),
+        window.kernel,
+        window.stride,
+        tuple(-before for before in window.before),
+        window.dilation,
+    )
+    if input.shape[0] * found.places == 1 and found.rows == 1:
+        raise NoKernel("a matrix and a vector")
+    if filters < FEW_FILTERS and host_fft.worthwhile(
+        input.shape, weight.shape, args.window(weight.shape[2:]), args.groups
+    ):
+        raise NoKernel("faster by transforms")
+    part = Part(found, Filters(row * filters, row, channel, three(taps)), 0)
+    operands = [input, weight] if bias is None else [input, weight, bias]
+    epilogue = Epilogue(bias is not None, added, relu)
+    return launch_of(out, operands, Extents(input.shape[0], args.groups, filters, channels), [part], epilogue)
+
+
+@host_kernel("conv_input")
+def prepare_input_gradient(
+    out: Layout,
+    grad: Layout,
+    weight: Layout,
+    input_size: object,
+    stride: object,
+    padding: object,
+    dilation: object,
+    groups: int,
+) -> HostLaunch:
+    """
+    Raises:
+        NoKernel: the NumPy body computes such gradients, or does it faster.
+    """
+    del input_size  # the result's
+    window = ConvArgs(stride, padding, dilation, groups).window(weight.shape[2:]).three_axes  # type: ignore[arg-type]
+    filters, channels = weight.shape[0] // groups, weight.shape[1]
+    row, channel, *taps = weight.strides
+    if (
+        groups == 1
+        and math.prod(grad.shape[2:]) == 1
+        and out.shape[2:] == weight.shape[2:]
+        and not any(window.before)
+    ):
+        return _product(out, grad, weight)
+    parts = gradient_parts(
+        window,
+        three_axes(grad.shape[2:]),
+        (*grad.strides[:2], *three(grad.strides[2:])),  # type: ignore[arg-type]
+        three_axes(out.shape[2:]),
+        Filters(row * filters, channel, row, three(taps)),
+    )
+    extents = Extents(grad.shape[0], groups, channels, filters)
+    return launch_of(out, [grad, weight], extents, parts, Epilogue(), three_axes(window.stride))
+
+
+def _product(out: Layout, grad: Layout, weight: Layout) -> HostLaunch:
+    """The launch where a filter meets the whole input: each image's gradient is a sum of the filters.
+
+    All elements of the filters are taken for places of an image that has a channel for each filter.
+
+    Raises:
+        NoKernel: there is none for these.
+    """
+    if not weight.is_contiguous():
+        raise NoKernel("filters with gaps")
+    places = math.prod(weight.shape[1:])
+    size, ones, zeros = (1, 1, places), (1, 1, 1), (0, 0, 0)
+    columns = Columns((0, places, 0, places, 1), size, size, ones, ones, zeros, ones)
+    filters = Filters(0, grad.strides[0], grad.strides[1], zeros)
+    extents = Extents(1, 1, grad.shape[0], grad.shape[1])
+    return launch_of(out, [grad, weight], extents, [Part(columns, filters, 0)], Epilogue(), ones, size)
+
+
+def launch_of(
+    out: Layout,
+    operands: list[Layout],
+    extents: Extents,
+    parts: list[Part],
+    epilogue: Epilogue,
+    steps: tuple[int, ...] = (1, 1, 1),
+    size: tuple[int, ...] = (),
+) -> HostLaunch:
+    """The launch for some parts, whose places are `steps` apart in the result.
+
+    With a size of results other than that of `out`, the first operand is what is used as filters.
+
+    Raises:
+        NoKernel: there is none for these.
+    """
+    dtype = out.dtype
+    if dtype not in (np.float32, np.float64) or any(operand.dtype != dtype for operand in operands):
+        raise NoKernel("other than floats of 32 or 64 bits")
+    if 0 in extents or any(part.columns.rows > MOST_TAPS for part in parts):
+        raise NoKernel("nothing to add up, or too many taps")
+    if (
+        max(number for part in parts for number in (*part.columns.size, *map(abs, part.columns.offset)))
+        > MOST_SIZE
+    ):
+        raise NoKernel("too large")
+    direct = extents.groups > 1 and 1 in (extents.channels, extents.filters)
+    if direct and len(out.shape) > 4:
+        raise NoKernel("groups of three axes")
+    element = LLVM_TYPES[dtype.name]
+    tile = Tile(1, 1, element) if direct else tile_for(extents.filters, element)
+    swapped = bool(size)
+    size = size or three_axes(out.shape[2:])
+    lanes = -(-math.prod(size) // tile.lanes) * tile.lanes
+    gathered = len(parts) > 1 or (not direct and extents.images > 1 and lanes > MOST_WASTE * math.prod(size))
+    first, plans = 0, list[Plan]()
+    for part in parts:
+        plans.append(planned(part, extents, tile, first, gathered=gathered))
+        first += plans[-1].runs * plans[-1].out_run if gathered else 0
+    readings = {part.columns.reading for part in parts}
+    reading = readings.pop() if len(readings) == 1 else max(0, min(abs(reading) for reading in readings))
+    if direct:
+        plans = [
+            plan._replace(
+                grain=max(1, GRAIN // max(1, part.columns.places * part.columns.rows * extents.channels))
+            )
+            for part, plan in zip(parts, plans, strict=True)
+        ]
+    spread = steps[2] if len(parts) > 1 else 0
+    form = Form(tile, extents.filters % tile.rows, reading, epilogue, gathered, spread, direct, swapped)
+    rows = extents.groups * extents.filters
+    grain = max(1, CHUNK // max(1, math.prod(size)))
+    common = (extents.images, rows, operands[-1].strides[0], len(parts), *size, *steps, grain)
+    blocks = [n for part, plan in zip(parts, plans, strict=True) for n in (*part.columns.numbers, *plan)]
+    products = sum(part.columns.places * part.columns.rows for part in parts) * math.prod(extents)
+    return HostLaunch(
+        convolution,
+        form,
+        len(operands) + epilogue.added + 1,
+        (*common, *blocks),
+        scratch=first * SIZES[element],
+        work=products // 8,
+    )

@@ -1,0 +1,68 @@
+"""What kernels of convolutions depend on, and their slots."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dl4all.host_kernels.conv import columns
+from dl4all.host_kernels.conv.parts import Plan
+from dl4all.host_kernels.lib.dot_tiles import Tile
+from dl4all.runtime.cpu.llvm.ir import Code, Value
+
+
+class Epilogue(NamedTuple):
+    """What is done with sums in the end: a bias for each filter, another tensor and ReLU, in this order."""
+
+    bias: bool = False
+    added: bool = False
+    relu: bool = False
+
+
+class Form(NamedTuple):
+    """What the text of a kernel depends on."""
+
+    tile: Tile
+    rest: int  # filters behind the last whole tile
+    reading: int  # see Columns.reading
+    epilogue: Epilogue
+    gathered: bool  # whether results are copied from scratch memory
+    spread: int  # how far places of a part are apart there, along the last axis; 0 if there is one part
+    direct: bool  # whether a group has too few channels or filters for tiles
+    swapped: bool  # whether the first operand is what is used as filters
+
+
+COMMON = (
+    "images",
+    "rows",
+    "bias_stride",
+    "parts",
+    *(f"{what}{i}" for what in ("size", "step") for i in range(3)),
+    "grain",
+)
+"""Numbers of a kernel, in slots before those of its parts: images; rows of results, which are filters of all
+groups; stride of the bias; parts; size of results; how far places of a part are apart there, along each axis;
+and images of filters that are copied at a time."""
+
+
+class Slots:
+    """The slots of a kernel by name: addresses, common numbers, and those of each part.
+
+    While a part is computed, slots have its numbers only.
+    """
+
+    def __init__(self, form: Form) -> None:
+        bias, added, _ = form.epilogue
+        first = ["w", "x"] if form.swapped else ["x", "w"]
+        self.addresses = [*first, *["bias"] * bias, *["added"] * added, "out", *["scratch"] * form.gathered]
+        self.head = len(self.addresses) + len(COMMON)
+        self.block = columns.NUMBERS + len(Plan._fields)
+        names = (*self.addresses, *COMMON, *(f"columns{i}" for i in range(columns.NUMBERS)), *Plan._fields)
+        self.numbers = {name: number for number, name in enumerate(names)}
+
+    def read(self, code: Code, name: str) -> Value:
+        """A slot; of a part's, that of the first one."""
+        return code.slot(self.numbers[name], "ptr" if name in self.addresses else "i64")
+
+    def of_part(self, code: Code, part: Value, name: str) -> Value:
+        """A slot of a part."""
+        return code.load(code.at(code.parameters[0], part * self.block, "i64"), self.numbers[name], "i64")

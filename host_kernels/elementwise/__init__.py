@@ -1,0 +1,1 @@
+"""Expressions of elementwise ops as compiled loops."""

@@ -1,0 +1,325 @@
+"""The compiled kernels of elementwise ops on the host, from the expressions that give their shaders.
+
+A kernel computes a :class:`Program`: expressions one after the other, of tensors and numbers, of which some
+results are written to memory. An op is a program of one expression, a chain of a compiled graph has several.
+The code depends on how each tensor lies along the last axis, and on whether there are more axes; sizes,
+strides and numbers are slots.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from dl4all.host_kernels.elementwise.expressions import (
+    FLOAT32_FUNCTIONS,
+    check_precision,
+    expression_type,
+    load_element,
+    print_llvm,
+    store_element,
+)
+from dl4all.host_kernels.lib.rows import row_passes
+from dl4all.ops.core.expression import Expression, functions_of
+from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.strides import merge_axes
+from dl4all.ops.core.tensor_base import Shape
+from dl4all.runtime.cpu.llvm import provider
+from dl4all.runtime.cpu.llvm.ir import FLOATS, LLVM_TYPES, Code, Module, Value, vector
+
+GRAIN = 16384
+"""Elements of a chunk."""
+
+MANY = 2
+"""Axes beside the last one, from which on their number is counted while the kernel runs."""
+
+FIRST_NUMBER = 3
+"""Constants of a launch before its numbers."""
+
+CODES = {"i64": "q", "i32": "i4x", "i16": "h6x", "i8": "b7x", "u8": "B7x"}
+"""How numbers of a type are packed into slots, so that those that do not fit are refused."""
+
+NUMBER_TYPES = {"int16": "i16", "int8": "i8", "uint8": "u8"}
+"""Of ops that compute in these dtypes; in others, numbers have the type that the expression sees."""
+
+FUNCTION_WORK = 8
+"""How many simple operations a function such as exp takes the time of."""
+
+Step: TypeAlias = Literal["0", "1", "n"]
+"""From an element of the last axis to the next one: the same element, its neighbour, any other."""
+
+
+class Assignment(NamedTuple):
+    """One expression of a program. Sources count tensors, then numbers, then the assignments before."""
+
+    expression: Expression
+    compute: str  # dtype in which it is computed
+    operands: tuple[tuple[str, int, str], ...]  # name, source, and the dtype as which the expression sees it
+    dtype: str  # of the result
+
+
+class Program(NamedTuple):
+    """What a kernel computes at each index."""
+
+    tensors: tuple[str, ...]  # dtypes of those that are read
+    numbers: tuple[str, ...]  # types: "float", "double", or one of CODES
+    assignments: tuple[Assignment, ...]
+    results: tuple[int, ...]  # assignments that are written to memory
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of all tensors in memory, those that are written last."""
+        return (*self.tensors, *(self.assignments[result].dtype for result in self.results))
+
+
+# Preparing
+
+
+@host_kernel("elementwise")
+def prepare_elementwise(
+    out: Layout,
+    expression: Expression,
+    compute: str,
+    operands: Sequence[Layout | float],
+    conditions: Sequence[bool],
+    arguments: Sequence[tuple[str, Any, bool]],
+) -> HostLaunch:
+    """The launch of an op.
+
+    Args:
+        out: the result's layout.
+        expression: of the op.
+        compute: the dtype in which it computes.
+        operands: in their order; numbers may be others when the launch runs.
+        conditions: which operands are bools whatever the dtype.
+        arguments: of the op: name, value, and whether it is an integer whatever the dtype.
+
+    Raises:
+        NoKernel: there is none for such dtypes or functions.
+    """
+    tensors = [operand for operand in operands if isinstance(operand, Layout)]
+    numbers = [operand for operand in operands if not isinstance(operand, Layout)]
+    own_type = number_type(compute)
+    types = [own_type] * len(numbers) + ["i32" if whole else own_type for _, _, whole in arguments]
+    place, number = itertools.count(), itertools.count(len(tensors))
+    names = ("x",) if len(operands) == 1 else ("a", "b", "c")
+    named = [
+        (name, next(place if isinstance(operand, Layout) else number), "bool" if condition else compute)
+        for name, operand, condition in zip(names, operands, conditions, strict=False)
+    ]
+    named += [(f"p.{name}", next(number), compute) for name, _, _ in arguments]
+    assignment = Assignment(expression, compute, tuple(named), out.dtype.name)
+    program = Program(tuple(t.dtype.name for t in tensors), tuple(types), (assignment,), (0,))
+    values = [*numbers, *(value for _, value, _ in arguments)]
+    return prepare_program(program, out.shape, tensors, [out], values)
+
+
+def prepare_program(
+    program: Program, shape: Shape, reads: Sequence[Layout], writes: Sequence[Layout], numbers: Sequence[Any]
+) -> HostLaunch:
+    """The launch of a program.
+
+    Args:
+        program: what is computed.
+        shape: over which, with at least one element.
+        reads: tensors that broadcast to the shape.
+        writes: the layouts of the results, of this shape.
+        numbers: with which it runs; they may be others in each call.
+
+    Raises:
+        NoKernel: there is none for its dtypes or functions.
+    """
+    for assignment in program.assignments:
+        if assignment.compute == "float64":
+            check_precision(assignment.expression)
+    if "float16" in program.dtypes and not provider.processor().converts_half:
+        raise NoKernel("float16 without instructions for it")
+    strides = [*(_broadcast(layout, shape) for layout in reads), *(layout.strides for layout in writes)]
+    # In the order in which the result lies in memory.
+    axes = sorted(range(len(shape)), key=lambda axis: -writes[0].strides[axis])
+    sizes, merged = merge_axes(
+        tuple(shape[axis] for axis in axes), [tuple(own[axis] for axis in axes) for own in strides]
+    )
+    if not sizes:
+        sizes, merged = (1,), [(1,)] * len(strides)
+    steps: tuple[Step, ...] = tuple(_step(own[-1]) for own in merged)
+    *outer, inner = sizes
+    rows = math.prod(outer)
+    count, grain = (rows, max(1, GRAIN // inner)) if outer else (inner, GRAIN)
+    constants: list[int | float] = [count, grain, inner]
+    constants += [float(n) if t in FLOATS else int(n) for n, t in zip(numbers, program.numbers, strict=True)]
+    places = range(FIRST_NUMBER, len(constants))
+    constants += [own[-1] for own in merged]
+    if len(outer) > 1:
+        constants.append(len(outer))
+    for axis, size in enumerate(outer):
+        constants += [*([size] if len(outer) > 1 else []), *(own[axis] for own in merged)]
+    called = sum(bool(functions_of(a.expression) & FLOAT32_FUNCTIONS.keys()) for a in program.assignments)
+    return HostLaunch(
+        elementwise,
+        (program, steps, min(len(outer), MANY)),
+        len(strides),
+        constants,
+        work=rows * inner * (len(program.assignments) + called * FUNCTION_WORK),
+        numbers=places,
+        codes={place: CODES[t] for place, t in zip(places, program.numbers, strict=True) if t in CODES},
+    )
+
+
+def number_type(dtype: str) -> str:
+    """The type of numbers of ops that compute in a dtype."""
+    return NUMBER_TYPES.get(dtype) or expression_type(dtype)
+
+
+def _broadcast(layout: Layout, shape: Shape) -> Shape:
+    """The strides of a tensor as one of a shape to which it broadcasts."""
+    missing = len(shape) - len(layout.shape)
+    return (0,) * missing + tuple(
+        0 if size == 1 else stride for size, stride in zip(layout.shape, layout.strides, strict=True)
+    )
+
+
+def _step(stride: int) -> Step:
+    return "0" if stride == 0 else "1" if stride == 1 else "n"
+
+
+# Code
+
+
+def elementwise(program: Program, steps: tuple[Step, ...], outer: int) -> Module:
+    """Compute a program at each index.
+
+    Slots: addresses of tensors, those that are written last; rows (elements if there is only one axis), how
+    many are in a chunk, the last axis's size; numbers; the last axis's strides; with one axis more, its
+    strides; with many, their number, and for each the size and the strides.
+    """
+    module = Module()
+    with module.part("range") as part:
+        _, begin, end = part.parameters
+        writer = _Writer(part, program, steps)
+        if outer == 0:
+            writer.span(writer.addresses, begin, end)
+        else:
+            inner = part.slot(len(steps) + 2)
+            with part.loop(begin, end) as row:
+                writer.span(writer.row(row, many=outer == MANY), part.constant("i64", 0), inner)
+    with module.kernel("elementwise") as code:
+        code.parallel(part, code.parameters[0], code.slot(len(steps)), code.slot(len(steps) + 1))
+    return module
+
+
+class _Writer:
+    """Writes the code of a program into a function."""
+
+    def __init__(self, code: Code, program: Program, steps: tuple[Step, ...]) -> None:
+        self.code = code
+        self.program = program
+        self.steps = steps
+        self.types = [LLVM_TYPES[dtype] for dtype in program.dtypes]
+        self.lanes = provider.processor().lanes()
+        self.addresses = [code.slot(i, "ptr") for i in range(len(steps))]
+        first = len(steps) + FIRST_NUMBER
+        self.numbers = [self._number(first + i, type) for i, type in enumerate(program.numbers)]
+        self.first_stride = first + len(program.numbers)
+        self.strides = [code.slot(self.first_stride + i) for i in range(len(steps))]
+
+    def _number(self, slot: int, type: str) -> Value:
+        code = self.code
+        number = code.slot(slot, "double" if type in FLOATS else "i64")
+        number = code.convert(number, "i32" if type == "u8" else type)
+        return code.splat(code.convert(number, "i32") if type in ("i8", "i16") else number, self.lanes)
+
+    def row(self, row: Value, *, many: bool) -> list[Value]:
+        """The addresses of all tensors at a row."""
+        code, count = self.code, len(self.steps)
+        following = self.first_stride + count
+        if not many:
+            strides = [code.slot(following + i) for i in range(count)]
+            offsets = [row * stride for stride in strides]
+        else:
+            totals = [code.variable("i64", 0) for _ in range(count)]
+            rest = code.variable("i64", row)
+            axes, slots = code.slot(following), code.parameters[0]
+            with code.loop(0, axes) as number:
+                first = (axes - 1 - number) * (1 + count) + following + 1
+                size = code.load(slots, first, "i64")
+                before = rest.value
+                rest.value = code.binary("udiv", before, size)
+                place = before - rest.value * size
+                for i, total in enumerate(totals):
+                    total.value = total.value + place * code.load(slots, first + (1 + i), "i64")
+            offsets = [total.value for total in totals]
+        return [
+            code.at(address, offset, type)
+            for address, offset, type in zip(self.addresses, offsets, self.types, strict=True)
+        ]
+
+    def span(self, addresses: list[Value], begin: Value, end: Value) -> None:
+        """Compute neighbours along the last axis."""
+        code = self.code
+        repeated = {
+            i: code.splat(code.load(addresses[i], 0, self.types[i]), self.lanes)
+            for i, step in enumerate(self.steps)
+            if step == "0"
+        }
+
+        def compute(i: Value, mask: Value | None) -> None:
+            values = [
+                repeated[number]
+                if number in repeated
+                else self._load(number, addresses[number], i, mask, end)
+                for number in range(len(self.program.tensors))
+            ]
+            for number, value in enumerate(self._results(values), len(self.program.tensors)):
+                self._store(number, value, addresses[number], i, mask, end)
+
+        row_passes(code, end, self.lanes, compute, begin)
+
+    def _load(self, number: int, address: Value, i: Value, mask: Value | None, end: Value) -> Value:
+        code, element = self.code, self.types[number]
+        type = vector(element, self.lanes)
+        if self.steps[number] == "1":
+            return code.load(address, i, type, mask)
+        value = code.constant(type, 0)
+        for lane in range(self.lanes):
+            place = i + lane if mask is None else code.intrinsic("smin", i + lane, end - 1)
+            one = code.load(address, place * self.strides[number], element)
+            value = one if self.lanes == 1 else code.insert(value, one, lane)
+        return value
+
+    def _store(
+        self, number: int, value: Value, address: Value, i: Value, mask: Value | None, end: Value
+    ) -> None:
+        code = self.code
+        if self.steps[number] == "1":
+            code.store(value, address, i, mask)
+            return
+        for lane in range(self.lanes):
+            one = value if self.lanes == 1 else code.extract(value, lane)
+            place = (i + lane) * self.strides[number]
+            if mask is None:
+                code.store(one, address, place)
+            else:
+                with code.if_(i + lane < end):
+                    code.store(one, address, place)
+
+    def _results(self, values: list[Value]) -> list[Value]:
+        """What is written to memory, of what was loaded."""
+        code, program = self.code, self.program
+        sources: list[tuple[Value, str]] = [
+            *zip(values, program.tensors, strict=False),
+            *((number, "") for number in self.numbers),
+        ]
+        results = []
+        for assignment in program.assignments:
+            named = {}
+            for name, source, dtype in assignment.operands:
+                value, stored = sources[source]
+                named[name] = load_element(code, value, stored, dtype) if stored else value
+            printed = print_llvm(code, assignment.expression, named)
+            results.append(store_element(code, printed, assignment.dtype, self.lanes))
+            sources.append((results[-1], assignment.dtype))
+        return [results[number] for number in program.results]

@@ -1,0 +1,1 @@
+"""Rows that indices select, sums of them, and checks of indices."""

@@ -1,0 +1,1 @@
+"""Patterns of kernels and functions that several families use."""

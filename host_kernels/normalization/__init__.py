@@ -1,0 +1,1 @@
+"""Normalisation and softmax."""

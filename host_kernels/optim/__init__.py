@@ -1,0 +1,1 @@
+"""Steps of optimizers, and the norm of all gradients."""

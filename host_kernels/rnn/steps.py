@@ -1,0 +1,161 @@
+"""Single steps of an LSTM and of a GRU, and their gradients: the pointwise part for all rows in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dl4all.host_kernels.lib.rows import grain_of, row_passes
+from dl4all.host_kernels.rnn import gates as recurrent_gates
+from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.launch import NoKernel
+from dl4all.runtime.cpu.llvm import provider
+from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
+
+COST = 8
+"""Elements' copies that take as long as an element of the result."""
+
+Read = Callable[..., Value]
+"""``read(operand, columns, number, start=0)``: a block of an operand's row, that has so many blocks."""
+
+Write = Callable[[Value, int, int, int], None]
+"""``write(value, start, columns, number)``: to a block of a row; `start` counts matrices of the state's size.
+
+The same holds for reading.
+"""
+
+Step = Callable[[Code, Read, Write], None]
+
+
+def _launch(text: Callable[[], Module], out: Layout, state: Layout, *operands: Layout) -> HostLaunch:
+    """The launch of a step for rows of `state`.
+
+    Raises:
+        NoKernel: an operand is not a contiguous array of float32.
+    """
+    for one in (out, state, *operands):
+        if one.dtype != np.float32 or not one.is_contiguous():
+            raise NoKernel("other than contiguous float32")
+    rows, size = state.shape
+    return HostLaunch(
+        text, (), 2 + len(operands), (rows, size, grain_of(COST * size)), work=COST * out.numel()
+    )
+
+
+def _step_module(name: str, operands: int, step: Step) -> Module:
+    """Slots: operands, result, rows, units, rows of a chunk."""
+    lanes = provider.processor().lanes()
+    type = vector("float", lanes)
+    module = Module()
+    with module.part("rows") as part:
+        _, begin, end = part.parameters
+        addresses = [part.slot(i, "ptr") for i in range(operands + 1)]
+        matrix, size = part.slot(operands + 1) * part.slot(operands + 2), part.slot(operands + 2)
+        with part.loop(begin, end) as row:
+
+            def units(i: Value, mask: Value | None) -> None:
+                def read(operand: int, columns: int, number: int, start: int = 0) -> Value:
+                    place = matrix * start + (row * columns + number) * size + i
+                    return part.load(addresses[operand], place, type, mask)
+
+                def write(value: Value, start: int, columns: int, number: int) -> None:
+                    place = matrix * start + (row * columns + number) * size + i
+                    part.store(value, addresses[-1], place, mask)
+
+                step(part, read, write)
+
+            row_passes(part, size, lanes, units)
+    with module.kernel(name) as code:
+        code.parallel(part, code.parameters[0], code.slot(operands + 1), code.slot(operands + 3))
+    return module
+
+
+@host_kernel("lstm_step", copies=True)
+def prepare_lstm_step(out: Layout, gates_x: Layout, gates_h: Layout, cell: Layout) -> HostLaunch:
+    """
+    Raises:
+        NoKernel: see :func:`_launch`.
+    """
+    return _launch(lstm_step, out, cell, gates_x, gates_h)
+
+
+def lstm_step() -> Module:
+    """Slots: see :func:`_step_module`."""
+
+    def step(code: Code, read: Read, write: Write) -> None:
+        sums = [read(0, 4, gate) + read(1, 4, gate) for gate in range(4)]
+        hidden, cell, _ = recurrent_gates.lstm(code, sums, read(2, 1, 0))
+        write(hidden, 0, 1, 0)
+        write(cell, 1, 1, 0)
+
+    return _step_module("lstm_step", 3, step)
+
+
+@host_kernel("lstm_step_backward", copies=True)
+def prepare_lstm_step_backward(out: Layout, grad: Layout, gates: Layout, cell: Layout) -> HostLaunch:
+    """
+    Raises:
+        NoKernel: see :func:`_launch`.
+    """
+    return _launch(lstm_step_backward, out, cell, grad, gates)
+
+
+def lstm_step_backward() -> Module:
+    """Slots: see :func:`_step_module`."""
+
+    def step(code: Code, read: Read, write: Write) -> None:
+        _, _, saved = recurrent_gates.lstm(code, [read(1, 4, gate) for gate in range(4)], read(2, 1, 0))
+        grad, grad_cell = read(0, 1, 0), read(0, 1, 0, start=1)
+        changes, old_cell = recurrent_gates.lstm_backward(grad, grad_cell, saved)
+        for gate, change in enumerate(changes):
+            write(change, 0, 4, gate)
+        write(old_cell, 4, 1, 0)
+
+    return _step_module("lstm_step_backward", 3, step)
+
+
+@host_kernel("gru_step", copies=True)
+def prepare_gru_step(out: Layout, gates_x: Layout, gates_h: Layout, hidden: Layout) -> HostLaunch:
+    """
+    Raises:
+        NoKernel: see :func:`_launch`.
+    """
+    return _launch(gru_step, out, hidden, gates_x, gates_h)
+
+
+def gru_step() -> Module:
+    """Slots: see :func:`_step_module`."""
+
+    def step(code: Code, read: Read, write: Write) -> None:
+        terms, products = ([read(operand, 3, gate) for gate in range(3)] for operand in (0, 1))
+        write(recurrent_gates.gru(code, terms, products, read(2, 1, 0))[0], 0, 1, 0)
+
+    return _step_module("gru_step", 3, step)
+
+
+@host_kernel("gru_step_backward", copies=True)
+def prepare_gru_step_backward(
+    out: Layout, grad: Layout, gates_x: Layout, gates_h: Layout, hidden: Layout
+) -> HostLaunch:
+    """
+    Raises:
+        NoKernel: see :func:`_launch`.
+    """
+    return _launch(gru_step_backward, out, hidden, grad, gates_x, gates_h)
+
+
+def gru_step_backward() -> Module:
+    """Slots: see :func:`_step_module`."""
+
+    def step(code: Code, read: Read, write: Write) -> None:
+        terms, products = ([read(operand, 3, gate) for gate in range(3)] for operand in (1, 2))
+        hidden = read(3, 1, 0)
+        _, saved = recurrent_gates.gru(code, terms, products, hidden)
+        changes, others, rest = recurrent_gates.gru_backward(read(0, 1, 0), hidden, saved)
+        for start, values in ((0, changes), (3, others)):
+            for gate, value in enumerate(values):
+                write(value, start, 3, gate)
+        write(rest, 6, 1, 0)
+
+    return _step_module("gru_step_backward", 4, step)

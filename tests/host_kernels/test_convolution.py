@@ -1,0 +1,316 @@
+"""Compiled convolutions compute what their NumPy bodies do, wherever operands lie, and touch nothing else."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import dl4all as dl
+from dl4all.host_kernels.conv.convolution import convolution_launch
+from dl4all.ops.conv import host
+from dl4all.ops.conv.convolution import ConvArgs
+from dl4all.ops.core import host_kernel
+from dl4all.ops.core.host_kernel import HostLaunch, Layout
+from dl4all.ops.core.launch import NoKernel
+from dl4all.runtime.cpu.llvm import target
+from tests.conftest import run_python
+
+pytestmark = pytest.mark.skipif(target.binding() is None, reason="llvmlite is missing")
+
+Array = npt.NDArray[Any]
+
+
+class Case(NamedTuple):
+    """A convolution: images, filters, and arguments."""
+
+    x: tuple[int, ...]
+    w: tuple[int, ...]
+    stride: Any = 1
+    padding: Any = 0
+    dilation: Any = 1
+    groups: int = 1
+
+    @property
+    def args(self) -> ConvArgs:
+        return ConvArgs(*self[2:])
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        size = self.args.window(self.w[2:]).output_size(self.x[2:])
+        return (self.x[0], self.w[0], *size)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return self.args._asdict()
+
+
+CASES = (
+    Case((2, 3, 13, 11), (5, 3, 3, 3), padding=1),
+    Case(
+        (1, 70, 9, 17), (67, 70, 3, 3), padding=1
+    ),  # several blocks of channels, filters beyond the last tile
+    Case((3, 64, 7, 7), (16, 64, 3, 3), padding=1),  # places of several images in a tile
+    Case((5, 8, 2, 2), (9, 8, 3, 3), padding=1),
+    Case((1, 3, 31, 29), (8, 3, 7, 7), stride=2, padding=3),
+    Case((2, 4, 23, 40), (11, 4, 3, 3), stride=(2, 1), padding=(0, 2)),
+    Case((2, 4, 23, 41), (11, 4, 3, 2), stride=(3, 2), padding=(2, 1), dilation=(1, 2)),
+    Case((2, 6, 17, 19), (4, 6, 2, 3), stride=3, dilation=2),
+    Case((2, 6, 11, 13), (9, 2, 3, 2), stride=(2, 1), padding=(0, 2), dilation=(1, 3), groups=3),
+    Case((1, 128, 6, 5), (1, 128, 3, 3), padding=1),
+    Case((2, 200, 7, 9), (24, 200, 1, 1)),
+    Case((2, 5, 12, 10), (7, 5, 1, 1), stride=2),
+    Case((1, 3, 32, 32), (20, 3, 16, 16), stride=16),
+    Case((2, 2, 3, 4), (3, 2, 2, 2), padding=5),  # whole rows of results see padding only
+    Case((2, 2, 5, 6), (3, 2, 1, 1), stride=2, padding=3),
+    Case((3, 6, 5, 4), (21, 6, 5, 4)),  # a filter meets the whole image
+    Case((2, 3, 211), (17, 3, 5), padding=2),
+    Case((1, 4, 11), (6, 2, 2), stride=2, padding=2, dilation=3, groups=2),
+    Case((2, 5, 19, 23), (5, 1, 3, 3), padding=1, groups=5),  # depthwise
+    Case((3, 5, 9, 18), (10, 1, 3, 2), stride=2, padding=(2, 1), groups=5),
+    Case((2, 3, 20, 37), (6, 1, 5, 3), stride=(1, 2), padding=(0, 1), dilation=(1, 2), groups=3),
+    Case((2, 6, 17, 19), (2, 3, 3, 3), stride=(3, 1), padding=1, groups=2),
+    Case((1, 7, 67), (7, 1, 4), padding=3, groups=7),
+    Case((2, 3, 5, 7, 6), (5, 3, 3, 2, 3), padding=1),
+    Case((1, 4, 4, 5, 7), (6, 2, 2, 3, 1), stride=(1, 2, 3), padding=(1, 0, 2), groups=2),
+)
+
+
+class Guarded:
+    """An array amid numbers that nobody may read or write."""
+
+    def __init__(self, values: Array, gaps: bool = False) -> None:
+        shape = tuple(2 * n + 1 for n in values.shape) if gaps else values.shape
+        inside = tuple(slice(1, None, 2) for _ in values.shape) if gaps else ...
+        guard = 1024
+        count = int(np.prod(shape))
+        self._memory = np.full(count + 2 * guard, np.nan, values.dtype)
+        self.array = self._memory[guard : guard + count].reshape(shape)[inside]
+        self.array[...] = values
+        self._around = np.ones(self._memory.shape, bool)
+        self._around[guard : guard + count].reshape(shape)[inside] = False
+
+    @property
+    def layout(self) -> Layout:
+        itemsize = self.array.itemsize
+        return Layout(self.array.shape, self.array.dtype, tuple(s // itemsize for s in self.array.strides))
+
+    def check(self) -> None:
+        """Fail if something around the array was written."""
+        assert np.isnan(self._memory[self._around]).all()
+
+
+def computed(prepare: Callable[..., HostLaunch], shape: tuple[int, ...], *operands: Guarded) -> Array:
+    """What a kernel writes, into memory that holds nan."""
+    out = Guarded(np.full(shape, np.nan, operands[0].array.dtype))
+    launch = prepare(out.layout, *(operand.layout for operand in operands))
+    scratch = Guarded(np.full(launch.scratch // out.array.itemsize, np.nan, out.array.dtype))
+    given = [*operands, out, *([scratch] if launch.scratch else [])]
+    launch.run([each.array.ctypes.data for each in given])
+    for each in given:
+        each.check()
+    return out.array
+
+
+def drawn(seed: int, *shapes: tuple[int, ...], dtype: Any = np.float32) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+def close(result: Array, expected: Array) -> None:
+    tolerance = 1e-5 if result.dtype == np.float32 else 1e-13
+    np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
+
+
+def prepared(name: str, **arguments: Any) -> Callable[..., HostLaunch]:
+    prepare = host_kernel.kernel_of(name)
+    assert prepare is not None
+    return functools.partial(prepare, **arguments)
+
+
+def declined(case: Case) -> bool:
+    """Whether the gradient of the input has no kernel: too many remainders, or taps with gaps."""
+    return case.stride == 16 or (len(case.x) == 5 and case.stride != 1)
+
+
+def filters_of(case: Case, values: Array, gaps: bool) -> Guarded:
+    """Three axes with gaps are more than kernels take, as are filters with gaps that meet whole images."""
+    return Guarded(values, gaps and len(case.x) < 5 and case.x[2:] != case.w[2:])
+
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.x}-{case.w}")
+each_layout = pytest.mark.parametrize("gaps", [False, True])
+each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+
+@each_case
+@each_dtype
+@each_layout
+def test_convolution(case: Case, dtype: Any, gaps: bool) -> None:
+    x, w, bias = drawn(0, case.x, case.w, case.w[:1], dtype=dtype)
+    win = case.args.window(case.w[2:])
+    expected = host.forward(x.astype(float), w.astype(float), bias.astype(float), win, case.groups)
+    prepare = prepared(f"conv{len(case.x) - 2}d", **case.arguments)
+    operands = Guarded(x, gaps), filters_of(case, w, gaps), Guarded(bias, gaps)
+    close(computed(prepare, case.out, *operands), expected)
+
+
+@each_case
+@each_dtype
+@each_layout
+def test_gradient_of_the_input(case: Case, dtype: Any, gaps: bool) -> None:
+    g, w = drawn(1, case.out, case.w, dtype=dtype)
+    win = case.args.window(case.w[2:])
+    expected = host.input_gradient(g.astype(float), w.astype(float), case.x[2:], win, case.groups)
+    prepare = prepared("conv_input", input_size=case.x[2:], **case.arguments)
+    operands = Guarded(g, gaps), filters_of(case, w, gaps)
+    if declined(case):
+        with pytest.raises(NoKernel):
+            computed(prepare, case.x, *operands)
+        return
+    close(computed(prepare, case.x, *operands), expected)
+
+
+@each_case
+@each_dtype
+@each_layout
+def test_gradient_of_the_filters(case: Case, dtype: Any, gaps: bool) -> None:
+    g, x = drawn(2, case.out, case.x, dtype=dtype)
+    win = case.args.window(case.w[2:])
+    expected = host.weight_gradient(g.astype(float), x.astype(float), win, case.groups)
+    prepare = prepared("conv_weight", kernel_size=case.w[2:], **case.arguments)
+    close(computed(prepare, case.w, Guarded(g), Guarded(x, gaps)), expected)
+
+
+def test_gradient_of_filters_whose_taps_do_not_fit_into_a_chunk() -> None:
+    """Patches of 32 x 32: there are fewer chunks than wanted, and no channels left to split."""
+    case = Case((1, 3, 64, 67), (5, 3, 32, 32), stride=4, padding=14)
+    g, x = drawn(11, case.out, case.x)
+    expected = host.weight_gradient(
+        g.astype(float), x.astype(float), case.args.window(case.w[2:]), case.groups
+    )
+    prepare = prepared("conv_weight", kernel_size=case.w[2:], **case.arguments)
+    close(computed(prepare, case.w, Guarded(g), Guarded(x)), expected)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_epilogues(number: int, bias: bool, added: bool, relu: bool) -> None:
+    case = CASES[number]
+    x, w, b, other = drawn(3, case.x, case.w, case.w[:1], case.out)
+    win = case.args.window(case.w[2:])
+    expected = host.forward(x.astype(float), w, b if bias else None, win, case.groups)
+    expected = expected + other if added else expected
+    expected = np.maximum(expected, 0) if relu else expected
+    operands = [Guarded(x), Guarded(w), *([Guarded(b)] if bias else []), *([Guarded(other)] if added else [])]
+
+    def prepare(out: Layout, x: Layout, w: Layout, *others: Layout) -> HostLaunch:
+        return convolution_launch(out, x, w, others[0] if bias else None, case.args, added=added, relu=relu)
+
+    close(computed(prepare, case.out, *operands), expected)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@each_case
+def test_special_numbers_reach_what_they_reach_in_numpy(case: Case, bad: float) -> None:
+    """In corners, where the next row or image follows in memory."""
+    x, w, g = drawn(4, case.x, case.w, case.out)
+    for array in (x, g):
+        array[0].reshape(-1)[[0, -1]] = bad
+    win = case.args.window(case.w[2:])
+    with np.errstate(all="ignore"):
+        pairs = [
+            (f"conv{len(case.x) - 2}d", case.out, (x, w), host.forward(x, w, None, win, case.groups), {}),
+            (
+                "conv_weight",
+                case.w,
+                (g, x),
+                host.weight_gradient(g, x, win, case.groups),
+                {"kernel_size": case.w[2:]},
+            ),
+        ]
+    for name, shape, operands, expected, more in pairs:
+        guarded = [Guarded(operand) for operand in operands]
+
+        def prepare(*layouts: Layout, name: str = name, more: dict[str, Any] = more) -> HostLaunch:
+            extra = (None,) if name != "conv_weight" else ()
+            launch: HostLaunch = prepared(name, **case.arguments, **more)(*layouts, *extra)
+            return launch
+
+        result = computed(prepare, shape, *guarded)
+        for test in (np.isnan, np.isposinf, np.isneginf):
+            np.testing.assert_array_equal(test(result), test(expected))
+
+
+def test_relu_keeps_nan() -> None:
+    x, w = drawn(5, (1, 2, 5, 5), (3, 2, 1, 1))
+    x[0, 0, 2, 3] = np.nan
+    result = computed(
+        lambda out, x, w: convolution_launch(out, x, w, None, ConvArgs(), relu=True),
+        (1, 3, 5, 5),
+        Guarded(x),
+        Guarded(w),
+    )
+    assert np.isnan(result[0, :, 2, 3]).all()
+    assert np.isnan(result).sum() == 3
+
+
+THREADS = """
+import hashlib, numpy as np, dl4all as dl
+rng = np.random.default_rng(7)
+sums = hashlib.sha256()
+layers = (3, 40, 29, 70, 3, 1), (9, 64, 7, 128, 3, 1), (2, 3, 61, 32, 7, 2), (2, 128, 28, 64, 1, 1)
+for n, c, size, f, k, stride in layers:
+    x = dl.tensor(rng.standard_normal((n, c, size, size)).astype("f"), device="cpu")
+    w = dl.tensor(rng.standard_normal((f, c, k, k)).astype("f"), device="cpu")
+    y = dl.nn.functional.conv2d(x, w, stride=stride, padding=k // 2)
+    arguments = dict(stride=stride, padding=k // 2)
+    gradient = dl.ops.conv_input(y, w, (size, size), **arguments)
+    for result in (y, gradient, dl.ops.conv_weight(y, x, (k, k), **arguments)):
+        sums.update(result.numpy().tobytes())
+print(sums.hexdigest())
+"""
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    found = {run_python(THREADS, DL4ALL_THREADS=str(threads)).stdout for threads in (1, 2, 7)}
+    assert len(found) == 1
+    assert len(found.pop().strip()) == len(hashlib.sha256().hexdigest())
+
+
+def test_layers_use_kernels() -> None:
+    """A convolution and both gradients, without a call of a NumPy body."""
+    x, w = (dl.tensor(a, device="cpu", requires_grad=True) for a in drawn(6, (2, 3, 9, 9), (4, 3, 3, 3)))
+    names = []
+    found = {name: host_kernel.kernel_of(name) for name in ("conv2d", "conv_input", "conv_weight")}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, prepare in found.items():
+            assert prepare is not None
+
+            def noting(*given: Any, name: str = name, prepare: Any = prepare, **more: Any) -> HostLaunch:
+                launch: HostLaunch = prepare(*given, **more)
+                names.append(name)
+                return launch
+
+            patch.setitem(host_kernel.HOST_KERNELS, name, noting)
+        y = dl.nn.functional.conv2d(x, w, padding=(1, 2), stride=(1, 2))
+        (y * y).sum().backward()
+    assert sorted(names) == ["conv2d", "conv_input", "conv_weight"]
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "groups"),
+    [((1, 4, 5, 5, 5), (4, 1, 3, 3, 3), 4), ((1, 1, 40, 40), (1, 1, 17, 17), 1), ((1, 5, 1), (3, 5, 1), 1)],
+)
+def test_other_convolutions_are_left_to_numpy(x: tuple[int, ...], w: tuple[int, ...], groups: int) -> None:
+    case = Case(x, w, groups=groups)
+    out, input, weight = (Layout(shape, np.dtype(np.float32)) for shape in (case.out, x, w))
+    with pytest.raises(NoKernel):
+        convolution_launch(out, input, weight, None, case.args)
