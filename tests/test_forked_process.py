@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,7 +51,7 @@ def test_modules_and_scripts(tmp_path: Path) -> None:
 
 
 def test_variables_and_options() -> None:
-    """Those that Python reads at its start have an effect, too."""
+    """Variables and options that Python reads at its start have an effect, too."""
     code = (
         "import os, sys; print(os.environ.get('DL4ALL_DEVICE'), sys.flags.utf8_mode, 'dl4all' in sys.modules)"
     )
@@ -78,3 +81,21 @@ def test_waiting_and_signals() -> None:
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
         assert process.poll() == -signal.SIGKILL
+
+
+def test_an_end_before_anybody_asks_for_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    send = socket.send_fds
+
+    def late(*args: Any) -> int:
+        sent = send(*args)
+        time.sleep(0.3)
+        return sent
+
+    monkeypatch.setattr(socket, "send_fds", late)
+    process = ForkedProcess(
+        [sys.executable, "-c", "import os; print(os.getpid(), flush=True); os._exit(3)"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.communicate()[0] == f"{process.pid}\n"
+    assert process.returncode == 3

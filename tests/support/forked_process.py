@@ -56,16 +56,14 @@ class ForkedProcess(subprocess.Popen[Any]):
         env = dict(os.environ if env is None else env)
         special = preexec_fn or pass_fds or shell or executable or own_session
         if special or not self._preload or not _is_late(arguments, env):
-            self._status = None
             super()._execute_child(args, executable, preexec_fn, *rest)  # type: ignore[misc]
             return
-        stdin, _, _, stdout, _, stderr = handles
-        self._status, theirs = socket.socketpair()
+        # Each message is received alone, also where the process has ended before its number was read.
+        self._status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = json.dumps([arguments, env, os.fspath(cwd or Path.cwd())]).encode()
         assert len(request) < LONGEST
-        streams = [
-            own if own >= 0 else inherited for own, inherited in ((stdin, 0), (stdout, 1), (stderr, 2))
-        ]
+        pipes = handles[0], handles[3], handles[5]  # the child's ends; -1 where it inherits
+        streams = [number if pipe < 0 else pipe for number, pipe in enumerate(pipes)]
         with theirs:
             socket.send_fds(_server(self._preload), [request], [*streams, theirs.fileno()])
         self.pid = int(self._status.recv(16))
@@ -211,11 +209,8 @@ def _print_exception(
     kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
 ) -> None:
     """Print an exception without the frames of this file."""
-    while trace is not None and trace.tb_frame.f_code.co_filename in (
-        __file__,
-        runpy.__file__,
-        "<frozen runpy>",
-    ):
+    own = __file__, runpy.__file__, "<frozen runpy>"
+    while trace is not None and trace.tb_frame.f_code.co_filename in own:
         trace = trace.tb_next
     traceback.print_exception(kind, error, trace)
 
