@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pytest
@@ -13,9 +12,8 @@ import dl4all as dl
 from dl4all.errors import Dl4allError
 from dl4all.graph.run.compiled import CompileWarning
 from dl4all.ops.core.op import Example, Op
-from dl4all.ops.elementwise.declare import Elementwise
 from tests.support.operands import LAYOUTS, TOLERANCE, NDArray, operands_of
-from tests.support.subcases import FULL, each_example
+from tests.support.subcases import each_example, is_usual
 
 CALLS = 4  # of which the last ones are replays
 
@@ -55,7 +53,7 @@ def _results(op: Op[...], case: Example, layout: str, device: str, *, compiled: 
 @each_example("layout", LAYOUTS, most=1)
 def test_a_compiled_op(op: Op[...], case: Example, layout: str, device: str) -> None:
     """On Vulkan each fourth elementwise op: ``codegen/test_elementwise.py`` generates kernels for all."""
-    if device != "cpu" and isinstance(op, Elementwise) and not FULL and crc32(op.name.encode()) % 4:
+    if device != "cpu" and not is_usual(op):
         pytest.skip("a full run compiles each elementwise op on Vulkan")
     try:
         plain = _results(op, case, layout, device, compiled=False)

@@ -15,7 +15,7 @@ from dl4all.scheduler.device.current import device as open_device
 from tests.conftest import need
 from tests.support.buffer_indices import compared
 from tests.support.operands import LAYOUTS, operands_of
-from tests.support.subcases import each_example, without_most_elementwise
+from tests.support.subcases import each_example, is_usual
 
 pytestmark = pytest.mark.vulkan
 
@@ -37,7 +37,7 @@ def within_buffers() -> None:
     """Instead of the one that compares in a whole run: these tests do so themselves."""
 
 
-@each_example("layout", LAYOUTS, ops=without_most_elementwise(REGISTRY.values()), most=2)
+@each_example("layout", LAYOUTS, ops=filter(is_usual, REGISTRY.values()), most=2)
 def test_every_op(op: Op[...], case: Example, layout: str) -> None:
     """And its gradients."""
     need("vulkan:0")
