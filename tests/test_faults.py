@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.parts import PARTS
 from tools.faults import ROOT, STAGES, Fault, apply, new_record, pending, read_faults, stages_of, table
 
 FAULTS = read_faults()
@@ -32,7 +33,7 @@ def test_the_list_is_broad() -> None:
     assert len(FAULTS) >= 60
     assert [name for name, count in Counter(fault.name for fault in FAULTS).items() if count > 1] == []
     parts = {fault.file.partition("/")[0] for fault in FAULTS}
-    assert parts == {"allocator", "dl4all", "host_kernels", "runtime", "scheduler", "shaders"}
+    assert parts == {"dl4all", *PARTS}
 
 
 @pytest.fixture

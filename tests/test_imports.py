@@ -14,6 +14,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.ops.core.op import Op
+from tests.support.parts import PARTS
 
 ROOT = Path(__file__).parents[1]
 
@@ -80,7 +81,7 @@ OUTSIDE = {
 def _modules() -> dict[str, Path]:
     """Every module of the library by name; the parts are links inside dl4all/."""
     found = {}
-    for part in ("dl4all", "host_kernels", "runtime", "allocator", "scheduler", "shaders"):
+    for part in ("dl4all", *PARTS):
         for path in (ROOT / part).rglob("*.py"):
             words = path.relative_to(ROOT).with_suffix("").parts
             words = words if words[0] == "dl4all" else ("dl4all", *words)
@@ -135,7 +136,7 @@ def wrong_imports(module: str, source: ast.AST) -> list[str]:
                 wrong.append(imported)
             if other != own and LEVEL[other] >= LEVEL[own]:
                 wrong.append(imported)
-        elif top in ("host_kernels", "runtime", "allocator", "scheduler", "shaders", "tests"):
+        elif top in (*PARTS, "tests"):
             wrong.append(imported)
     return wrong
 

@@ -17,6 +17,7 @@ from dl4all.graph.op_codes.interpreter import INTERPRETERS
 from dl4all.ops import all_shaders
 from dl4all.optim.foreign import COUNTED_ADAM, COUNTED_AMSGRAD
 from tests.runtime.test_plugins import SUITE, TOY, write_distribution
+from tests.support.parts import PARTS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,13 +25,6 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
-PARTS = (
-    "host_kernels",
-    "runtime",
-    "allocator",
-    "scheduler",
-    "shaders",
-)  # real at the top level, links inside dl4all/
 
 
 def project() -> dict[str, Any]:

@@ -9,18 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import dl4all
+from tests.support.parts import PARTS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "troubleshooting.md"
 QUOTED = re.findall(r"^### `(.*)`$", PAGE.read_text("utf-8"), re.M)
-FOLDERS = (
-    Path(dl4all.__file__).parent,
-    ROOT / "host_kernels",
-    ROOT / "runtime",
-    ROOT / "scheduler",
-    ROOT / "allocator",
-)
+FOLDERS = tuple(ROOT / part for part in ("dl4all", *PARTS))
 
 
 def text_of(node: ast.AST) -> str:

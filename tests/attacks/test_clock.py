@@ -17,6 +17,7 @@ from dl4all.runtime.measurements import Measurement
 from dl4all.scheduler.monitor import published, publisher
 from dl4all.scheduler.monitor.publisher import _Publisher
 from tests.conftest import REPOSITORY
+from tests.support.parts import PARTS
 
 HOUR = 3600.0
 # What asks for the time of day: what `dl4all top` shows, since when a run has held a folder, names of traces'
@@ -120,7 +121,7 @@ def test_the_newest_checkpoint_is_the_one_of_the_last_step(folder: Path, clock: 
 
 def test_nothing_else_asks_for_the_time_of_day() -> None:
     found = set()
-    for part in ("dl4all", "host_kernels", "runtime", "allocator", "scheduler"):
+    for part in ("dl4all", *PARTS):
         for file in (REPOSITORY / part).rglob("*.py"):
             if file.resolve() == file and TIME_OF_DAY.search(file.read_text("utf-8")):  # no link in dl4all/
                 found.add(file.relative_to(REPOSITORY).as_posix())

@@ -1,0 +1,8 @@
+"""The parts of the library that lie at the top level, with links to them inside dl4all/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+PARTS = tuple(sorted(path.name for path in (REPOSITORY / "dl4all").iterdir() if path.is_symlink()))
