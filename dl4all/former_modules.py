@@ -15,7 +15,7 @@ FORMER = {
     "dl4all.scheduler.simulation": "dl4all.scheduler.cost.simulation",
     "dl4all.scheduler.statistics": "dl4all.scheduler.monitor.statistics",
 }
-"""The modules that pages of the documentation named, and where they are now."""
+"""Modules that pages or benchmarks named, and their places now."""
 
 
 class FormerModules:

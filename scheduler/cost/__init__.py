@@ -1,1 +1,1 @@
-"""How long work will take, and devices on a virtual clock."""
+"""Seconds of work, expected and at most, and devices on a virtual clock."""

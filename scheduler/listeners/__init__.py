@@ -1,1 +1,1 @@
-"""What devices are asked for while a function runs, told to who listens."""
+"""Listeners to the launches, allocations and reads of devices while a function runs."""

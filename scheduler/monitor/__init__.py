@@ -1,1 +1,1 @@
-"""What devices have done: counters, rates, profiles, and what other processes may read of them."""
+"""Counters, rates and profiles of devices, and their publication for other processes."""

@@ -74,7 +74,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Placement:
-    """What :func:`dl4all.multi_device.placement.placement.place` found. ``print`` shows it as a table."""
+    """The answer of :func:`dl4all.multi_device.placement.placement.place`. ``print`` shows it as a table."""
 
     model: str
     stages: tuple[PlacedStage, ...]
