@@ -219,7 +219,7 @@ def main(names: tuple[str, ...], device: str | None, write: bool) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     library = define_torchvision_ops()
-    from dl4all.torch import devices
+    from dl4all.pytorch.device import devices
 
     place = f"dl4all's `{devices.names()[0]}`"
     parts = []

@@ -9,48 +9,29 @@
 from __future__ import annotations
 
 import math
-import sys as _sys
 
 import numpy as np
 
 from dl4all import (
     _functions,
-    accelerator,
     amp,
     autograd,
-    backends,
-    compiler,
-    cuda,
     data,
     distributed,
     distributions,
     errors,
     fft,
     func,
-    fx,
-    hub,
     io,
-    jit,
     linalg,
     memory,
     models,
-    mps,
-    multiprocessing,
     nn,
     onnx,
     optim,
-    profiler,
-    random,
     sparse,
-    special,
     training,
-    utils,
-    version,
-    xpu,
 )
-from dl4all import former_modules as _former_modules
-from dl4all import missing_names as _missing_names
-from dl4all import process_settings as _process_settings
 from dl4all._functions import *
 from dl4all.amp import autocast, is_autocast_enabled
 from dl4all.autograd import (
@@ -63,11 +44,9 @@ from dl4all.autograd import (
     vmap,
 )
 from dl4all.calibration import calibrate
-from dl4all.einops_backend import define_when_imported as _define_einops_backend
 from dl4all.errors import Dl4allError, OutOfMemoryError
 from dl4all.graph.run.compiled import compile
 from dl4all.io.serialization import load, save
-from dl4all.jit import _assert as _assert
 from dl4all.memory import pin
 from dl4all.multi_device.data_parallel.module import parallel
 from dl4all.multi_device.pipeline.module import Pipeline, pipeline
@@ -84,7 +63,30 @@ from dl4all.ops.core.memory_format import (
 from dl4all.ops.core.tensor_base import Size
 from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision, set_float32_matmul_precision
 from dl4all.ops.random.generator import Generator
-from dl4all.process_settings import *
+from dl4all.pytorch import module_aliases as _module_aliases
+from dl4all.pytorch.missing import answers as _answers
+from dl4all.pytorch.names import (
+    accelerator,
+    backends,
+    compiler,
+    cuda,
+    fx,
+    hub,
+    jit,
+    mps,
+    multiprocessing,
+    profiler,
+    random,
+    special,
+    utils,
+    version,
+    xpu,
+)
+from dl4all.pytorch.names import process_settings as _process_settings
+from dl4all.pytorch.names.einops_backend import define_when_imported as _define_einops_backend
+from dl4all.pytorch.names.jit import _assert as _assert
+from dl4all.pytorch.names.process_settings import *
+from dl4all.pytorch.names.version import __version__ as __version__
 from dl4all.runtime.op_regions import debug_region
 from dl4all.runtime.registry import devices
 from dl4all.scheduler import fallback
@@ -115,7 +117,6 @@ from dl4all.tensor.signal_windows import *
 from dl4all.tensor.sparse import sparse_coo_tensor
 from dl4all.tensor.tensor import Tensor
 from dl4all.training import Trainer
-from dl4all.version import __version__ as __version__
 
 _define_einops_backend()
 
@@ -251,34 +252,5 @@ uint16, uint32, uint64 = np.dtype("uint16"), np.dtype("uint32"), np.dtype("uint6
 # last, because from here on they hide Python's in this file.
 float, int, bool = float32, int32, bool_
 
-# A name of PyTorch's that is not there answers. Not in a def, which would have type checkers take every name.
-for _space, _module in {
-    "torch": __import__("dl4all"),
-    "torch.accelerator": accelerator,
-    "torch.amp": amp,
-    "torch.autograd": autograd,
-    "torch.backends": backends,
-    "torch.compiler": compiler,
-    "torch.cuda": cuda,
-    "torch.distributed": distributed,
-    "torch.distributions": distributions,
-    "torch.fft": fft,
-    "torch.jit": jit,
-    "torch.linalg": linalg,
-    "torch.multiprocessing": multiprocessing,
-    "torch.nn": nn,
-    "torch.nn.functional": nn.functional,
-    "torch.nn.init": nn.init,
-    "torch.nn.utils": nn.utils,
-    "torch.optim": optim,
-    "torch.optim.lr_scheduler": optim.lr_scheduler,
-    "torch.profiler": profiler,
-    "torch.random": random,
-    "torch.special": special,
-    "torch.utils": utils,
-    "torch.utils.data": utils.data,
-}.items():
-    vars(_module)["__getattr__"] = _missing_names.answering(_space)
-for _finder in (_former_modules.FormerModules, _missing_names.MissingModules):
-    if _finder not in _sys.meta_path:  # where dl4all is imported anew
-        _sys.meta_path.append(_finder)
+_module_aliases.install()
+_answers.answer_everywhere(Tensor)

@@ -114,7 +114,8 @@ import sys
 from einops import rearrange
 assert tuple(rearrange(dl.rand(2, 3), "a b -> b a").shape) == (3, 2)
 assert "torch" not in sys.modules
-assert not [finder for finder in sys.meta_path if type(finder).__module__.startswith("dl4all.einops")]
+finders = {{type(finder).__module__ for finder in sys.meta_path}}
+assert not [module for module in finders if module.startswith("dl4all.pytorch.names.einops")]
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -21,9 +21,7 @@ ROOT = Path(__file__).parents[1]
 # Each layer may import those above it in this list, and itself. A name stands for all below it,
 # and the longest that fits counts.
 LAYERS = (
-    ("dl4all.errors", "dl4all.former_modules"),
-    ("dl4all.torch_names",),
-    ("dl4all.missing_names",),
+    ("dl4all.errors",),
     ("dl4all.config",),
     ("dl4all.shaders",),
     ("dl4all.runtime",),
@@ -46,24 +44,19 @@ LAYERS = (
     ("dl4all.tensor",),
     ("dl4all.calibration", "dl4all.sparse"),
     ("dl4all.nn",),
-    ("dl4all.optim", "dl4all.distributions", "dl4all.einops", "dl4all.einops_backend", "dl4all._utils"),
+    ("dl4all.optim", "dl4all.distributions"),
     ("dl4all.models", "dl4all.data", "dl4all.io", "dl4all.memory"),
-    # PyTorch's names for what lies above in this list:
-    ("dl4all.accelerator", "dl4all.amp", "dl4all.compiler", "dl4all.distributed", "dl4all.fft"),
-    ("dl4all.jit",),
-    ("dl4all.fx",),
-    ("dl4all.linalg", "dl4all.mps", "dl4all.multiprocessing", "dl4all.onnx"),
-    ("dl4all.process_settings", "dl4all.profiler", "dl4all.random"),
-    ("dl4all.special", "dl4all.version", "dl4all.xpu", "dl4all.backends", "dl4all.cuda"),
+    ("dl4all.amp", "dl4all.distributed", "dl4all.fft", "dl4all.linalg", "dl4all.onnx"),
     ("dl4all.graph",),
     ("dl4all.multi_device", "dl4all.func"),
     ("dl4all.multi_device.trace",),
     ("dl4all.multi_device.placement",),
     ("dl4all.multi_device.data_parallel", "dl4all.multi_device.pipeline", "dl4all.multi_device.serving"),
-    ("dl4all.training", "dl4all.hub"),
-    ("dl4all.utils",),
+    ("dl4all.training",),
+    ("dl4all.pytorch",),
+    ("dl4all.pytorch.missing", "dl4all.pytorch.names"),
     ("dl4all",),  # what people import
-    ("dl4all.torch",),  # what they import beside PyTorch
+    ("dl4all.pytorch.device",),  # what they import beside PyTorch
     ("dl4all.cli",),
     ("dl4all.testing",),  # for the tests of other packages; below it there is only what they build on
 )
@@ -72,9 +65,9 @@ OUTSIDE = {
     "kp": "dl4all.runtime.kompute",
     "vulkan": "dl4all.runtime.vulkan",
     "pytest": "dl4all.testing",  # no dependency of the library
-    "torch": "dl4all.torch",
+    "torch": "dl4all.pytorch.device",
     "llvmlite": "dl4all.runtime.cpu.llvm",
-    "einops": "dl4all.einops",
+    "einops": "dl4all.pytorch.names.einops",
 }
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.utils._pytree
 
 import dl4all as dl
-from dl4all.utils import _pytree
+from dl4all.pytorch.names.utils import _pytree
 
 LIBRARIES = [pytest.param(dl, id="dl4all"), pytest.param(torch, id="torch")]
 

@@ -120,6 +120,9 @@ def test_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     built = {*all_shaders(), *INTERPRETERS.values(), COUNTED_ADAM, COUNTED_AMSGRAD}
     assert sum(name.endswith(".spv") for name in names) == len(built)
     assert {"pytest_dl4all.py", "dl4all/testing/conformance/conftest.py"} <= set(names)
+    assert {"dl4all/utils/data/__init__.pyi", "dl4all/cuda/amp.pyi", "dl4all/torch/__init__.pyi"} <= set(
+        names
+    )
 
     python = tmp_path / "env" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)

@@ -13,7 +13,7 @@ import pytest
 import dl4all as dl
 from dl4all import nn
 from dl4all.errors import ArgumentError
-from dl4all.profiler import (
+from dl4all.pytorch.names.profiler import (
     ProfilerAction,
     ProfilerActivity,
     profile,

@@ -100,7 +100,7 @@ def test_without_an_accelerator() -> None:
 
 
 def test_settings_of_libraries_that_are_not_here() -> None:
-    from dl4all.backends import cudnn
+    from dl4all.pytorch.names.backends import cudnn
 
     before = cudnn.benchmark, dl.backends.cuda.matmul.allow_tf32
     cudnn.benchmark, dl.backends.cuda.matmul.allow_tf32 = True, True

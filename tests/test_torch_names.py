@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import dl4all as dl
-from dl4all.missing_names import answer
-from dl4all.torch_names import INSTEAD, MISSING, REASONS, VERSION
+from dl4all.pytorch.missing.answers import answer
+from dl4all.pytorch.missing.table import INSTEAD, MISSING, REASONS, VERSION
 
 torch = pytest.importorskip("torch", reason="names are compared with PyTorch's")
 
@@ -27,7 +27,7 @@ same_version = pytest.mark.skipif(
 def test_what_is_missing_is_in_the_table(space: str) -> None:
     """Whoever adds a name runs ``python tools/torch_names.py``, which takes it off."""
     absent, listed = table.absent(space), table.listed(space)
-    assert sorted(absent - listed) == [], f"put them into dl4all/torch_names.py under {space}"
+    assert sorted(absent - listed) == [], f"put them into dl4all/pytorch/missing/table.py under {space}"
     assert sorted(listed - absent) == [], "run `python tools/torch_names.py`"
 
 

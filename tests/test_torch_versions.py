@@ -30,7 +30,9 @@ def test_pytests_report_is_counted(tmp_path: Path) -> None:
 
 
 def test_the_extra_spans_the_tested_releases() -> None:
-    source = (ROOT / "dl4all/torch/versions.py").read_text(encoding="utf-8")  # importing it needs PyTorch
+    source = (ROOT / "dl4all/pytorch/device/versions.py").read_text(
+        encoding="utf-8"
+    )  # importing it needs PyTorch
     (tested,) = [
         ast.literal_eval(line.value)
         for line in ast.parse(source).body

@@ -1,4 +1,4 @@
-"""Keep the table of PyTorch's names that dl4all does not have: ``dl4all/torch_names.py``.
+"""Keep the table of PyTorch's names that dl4all does not have: ``dl4all/pytorch/missing/table.py``.
 
 python tools/torch_names.py
 
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import dl4all as dl
-from dl4all import torch_names
+from dl4all.pytorch.missing import table as torch_names
 
-FILE = Path(__file__).parents[1] / "dl4all" / "torch_names.py"
+FILE = Path(__file__).parents[1] / "dl4all" / "pytorch" / "missing" / "table.py"
 IMPORTED = {"F", "TYPE_CHECKING", "Tensor", "inf"}
 """What files of PyTorch import for themselves."""
 
@@ -57,7 +57,7 @@ def _is_own(space: Any, name: str) -> bool:
     owner = getattr(thing, "__module__", None)
     # What dl4all.torch puts in the place of a function of PyTorch's has its name.
     return name != "TYPE_CHECKING" and (
-        owner is None or owner.startswith(("torch", "builtins", "dl4all.torch."))
+        owner is None or owner.startswith(("torch", "builtins", "dl4all.pytorch.device."))
     )
 
 

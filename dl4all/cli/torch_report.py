@@ -28,7 +28,7 @@ def torch_report(script: str, args: tuple[str, ...], json_file: str | None) -> i
     """
     if importlib.util.find_spec("torch") is None:
         raise BackendMissingError("[torch-report] PyTorch is missing; pip install 'dl4all[torch]'")
-    from dl4all.torch import report
+    from dl4all.pytorch.device import report
 
     file = None if json_file is None else writable(json_file)
     report.start()

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from dl4all import ops
 from dl4all.errors import ArgumentError, GradientError, ShapeError
-from dl4all.missing_names import add_missing
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.limits import host_memory
@@ -415,4 +414,3 @@ class Tensor(
 
 
 Tensor.result_class = Tensor
-add_missing(Tensor, "torch.Tensor")

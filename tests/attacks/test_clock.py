@@ -26,9 +26,9 @@ ALLOWED = {
     "scheduler/monitor/publisher.py",
     "scheduler/monitor/published.py",
     "dl4all/io/folder_lock.py",
-    "dl4all/profiler.py",
+    "dl4all/pytorch/names/profiler.py",
     "dl4all/training/tensorboard.py",
-    "dl4all/utils/tensorboard.py",
+    "dl4all/pytorch/names/utils/tensorboard.py",
 }
 TIME_OF_DAY = re.compile(r"\btime\.time(_ns)?\(|from time import|\bdatetime\.(now|today|utcnow)\(")
 

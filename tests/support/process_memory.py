@@ -81,7 +81,7 @@ def close_devices() -> None:
     for name in [name for name in current._devices if name != "cpu"]:
         current._devices.pop(name).synchronize()
     registry.close_all()
-    if (torch_devices := sys.modules.get("dl4all.torch.devices")) is not None:
+    if (torch_devices := sys.modules.get("dl4all.pytorch.device.devices")) is not None:
         torch_devices._opened.clear()
         torch_devices._indices.clear()
     gc.collect()

@@ -18,7 +18,7 @@ def one_thread() -> None:
 
 def _dl4all_devices() -> list[str]:
     pytest.importorskip("torch", reason="PyTorch is not installed")
-    from dl4all.torch.devices import names
+    from dl4all.pytorch.device.devices import names
 
     return list(names())
 

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
-from dl4all.torch.compiler import backend  # noqa: E402
+from dl4all.pytorch.device.compiler import backend  # noqa: E402
 
 F = torch.nn.functional
 

@@ -14,7 +14,7 @@ import torch.nn as nn  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
 import dl4all.torch  # noqa: E402
-from dl4all.torch import compiler, devices  # noqa: E402
+from dl4all.pytorch.device import compiler, devices  # noqa: E402
 from tests.conftest import need  # noqa: E402
 
 # PyTorch warns of itself, where Dynamo first looks at an optimizer.

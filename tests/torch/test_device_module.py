@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import dl4all.torch  # noqa: E402, F401 - registers the device
 from dl4all.errors import ArgumentError, BackendMissingError, UnknownDeviceError  # noqa: E402
-from dl4all.torch import devices, versions  # noqa: E402
+from dl4all.pytorch.device import devices, versions  # noqa: E402
 
 dlall: Any = torch.dlall
 

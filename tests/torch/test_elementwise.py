@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch", reason="the PyTorch device needs PyTorch")
 import torch.nn.functional as F  # noqa: E402
 
 import dl4all.torch  # noqa: E402
-from dl4all.torch.memory import NotNative  # noqa: E402
-from dl4all.torch.promotion import promoted_operands  # noqa: E402
+from dl4all.pytorch.device.dispatch.promotion import promoted_operands  # noqa: E402
+from dl4all.pytorch.device.storage.memory import NotNative  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("natively")
 

@@ -18,7 +18,8 @@ import torch.nn.functional as F  # noqa: E402
 import dl4all.torch  # noqa: E402
 from dl4all.errors import ArgumentError  # noqa: E402
 from dl4all.graph.run.compiled import CompileWarning  # noqa: E402
-from dl4all.torch import compiler, devices, graph_parts  # noqa: E402
+from dl4all.pytorch.device import compiler, devices  # noqa: E402
+from dl4all.pytorch.device.graphs import parts as graph_parts  # noqa: E402
 
 CALLS = 4  # the third one is the first that is replayed
 

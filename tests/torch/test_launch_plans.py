@@ -9,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
-from dl4all.torch.devices import device_at, names  # noqa: E402
-from dl4all.torch.launch_plans import KernelPlan  # noqa: E402
+from dl4all.pytorch.device.devices import device_at, names  # noqa: E402
+from dl4all.pytorch.device.dispatch.launch_plans import KernelPlan  # noqa: E402
 
 F = torch.nn.functional
 ROUNDS = 4  # the second call makes a plan, later ones follow it

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="the PyTorch device needs PyTorch")
 
 import dl4all as dl  # noqa: E402
 import dl4all.torch  # noqa: E402
-from dl4all.torch.devices import device_at  # noqa: E402
+from dl4all.pytorch.device.devices import device_at  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("natively")
 

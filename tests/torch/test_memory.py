@@ -139,7 +139,7 @@ def test_tensors_of_dl4all_keep_their_offset(place: str) -> None:
 
 def test_each_write_counts_a_change(place: str) -> None:
     """Whoever keeps something made of a tensor asks for that, in the first calls and in those with a plan."""
-    from dl4all.torch.memory import tensor
+    from dl4all.pytorch.device.storage.memory import tensor
 
     x, y, index = (torch.ones(6, device=place), torch.rand(6, device=place), torch.tensor([1]).to(place))
     host = torch.rand(6)

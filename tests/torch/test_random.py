@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import dl4all.torch  # noqa: E402
-from dl4all.torch import generators  # noqa: E402
+from dl4all.pytorch.device import generators  # noqa: E402
 
 # What fills 20,000 elements, and the mean and the deviation that they must have.
 FILLS: dict[str, tuple[Callable[[Any], Any], float, float]] = {

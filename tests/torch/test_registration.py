@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 import dl4all.torch  # noqa: E402, F401 - registers the kernels
-from dl4all.torch.registration import FUNCTIONS, KERNELS, has_overload  # noqa: E402
+from dl4all.pytorch.device.dispatch.registration import FUNCTIONS, KERNELS, has_overload  # noqa: E402
 
 SEEN_BY_META_KERNELS = [
     "add", "div.floor_rounding", "pow", "where", "lerp", "sum", "prod", "argmax", "var", "cumsum", "softmax",

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from dl4all.ops.core.tensor_base import DTYPES
-from tools.docs_site.names import Name
+from tools.docs_site.names import Name, module_of
 
 
 def documentation(name: Name) -> str:
@@ -67,10 +67,10 @@ def value_text(name: Name) -> str:
 
 def constant_text(name: Name) -> str:
     """The string below the assignment, in the module that has the constant or in the one it comes from."""
-    space = sys.modules.get(name.space)
+    space = module_of(name.space)
     if space is None:  # an attribute of a class
         return ""
-    sources = [space, *(m for key, m in sorted(sys.modules.items()) if key.startswith(name.space + "."))]
+    sources = [space, *(m for key, m in sorted(sys.modules.items()) if key.startswith(f"{space.__name__}."))]
     for module in sources:
         if getattr(module, name.name, None) is name.thing and getattr(module, "__file__", None):
             found = strings_below(Path(str(module.__file__))).get(name.name)

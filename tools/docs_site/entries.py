@@ -17,7 +17,7 @@ from sphinx.ext.napoleon.docstring import GoogleDocstring
 from dl4all.ops.core.op import Op
 from dl4all.ops.elementwise.declare import Elementwise
 from tools.docs_site.documentation import documentation
-from tools.docs_site.names import Name, Page, pages
+from tools.docs_site.names import Name, Page, module_of, pages
 
 NAPOLEON = Config(napoleon_use_rtype=False, napoleon_use_ivar=True, napoleon_use_param=False)
 DRAWN = re.compile(r"[├└│]")
@@ -192,7 +192,7 @@ def title(text: str) -> list[str]:
 
 def page(page: Page, elsewhere: dict[int, Name]) -> str:
     """A page: a table of its names, then their entries."""
-    about = inspect.getdoc(sys.modules.get(page.space)) if page.title == page.space else ""
+    about = inspect.getdoc(module_of(page.space)) if page.title == page.space else ""
     lines = [*title(page.title), f".. py:currentmodule:: {page.space.removesuffix('.Tensor')}", ""]
     lines += [*body(about or "", "module"), "", ".. list-table::", "   :widths: 30 70", ""]
     for name in page.names:

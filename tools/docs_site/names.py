@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
 
+from dl4all.pytorch.module_aliases import module_name, public_name
+
 ROOTS = ("dl4all",)
 """What is public is what can be reached from here through public names of modules."""
 
@@ -142,11 +144,21 @@ def spaces() -> list[ModuleType]:
         names = [*members(module), *(name for name in vars(module) if not name.startswith("_"))]
         for name in dict.fromkeys(names):
             value = getattr(module, name, None)
-            if not isinstance(value, ModuleType) or value.__name__ != f"{module.__name__}.{name}":
+            if not isinstance(value, ModuleType) or space_of(value) != f"{space_of(module)}.{name}":
                 continue
             if value not in found and is_public(module, name):
                 found.append(value)
     return found
+
+
+def space_of(module: ModuleType) -> str:
+    """The name under which people import a module."""
+    return public_name(module.__name__)
+
+
+def module_of(space: str) -> ModuleType | None:
+    """The module that people import under a name; None for a class."""
+    return sys.modules.get(module_name(space) or space)
 
 
 def is_public(module: ModuleType, name: str) -> bool:
@@ -158,7 +170,7 @@ def names_of(module: ModuleType) -> Iterator[Name]:
     for name in members(module):
         thing = getattr(module, name)
         if not isinstance(thing, ModuleType):
-            yield Name(module.__name__, name, thing)
+            yield Name(space_of(module), name, thing)
 
 
 def tensor_names() -> Iterator[Name]:
@@ -195,7 +207,7 @@ def slug(text: str) -> str:
 
 def pages() -> list[Page]:
     """All pages of the reference; each public name is on one of them."""
-    names = {module.__name__: list(names_of(module)) for module in spaces()}
+    names = {space_of(module): list(names_of(module)) for module in spaces()}
     names["dl4all.Tensor"] = list(tensor_names())
     return [page for space in sorted(names, key=place) for page in split(space, names[space])]
 

@@ -10,7 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from dl4all import torch_names
+from dl4all.pytorch.missing import table as torch_names
 from tools.docs_site import entries
 from tools.docs_site.names import Name, Page, pages
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dl4all.torch.devices import is_here
-from dl4all.torch.registration import FUNCTIONS
+from dl4all.pytorch.device.devices import is_here
+from dl4all.pytorch.device.dispatch.registration import FUNCTIONS
 from tools.torch_databases.comparison import Wrong
 from tools.torch_databases.operators import entries
 from tools.torch_databases.outcome import Outcome

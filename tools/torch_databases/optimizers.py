@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.testing._internal.common_optimizers import optim_db
 
-from dl4all.torch.devices import NAME
+from dl4all.pytorch.device.devices import NAME
 from tools.torch_databases.comparison import compare
 from tools.torch_databases.outcome import Outcome
 from tools.torch_databases.samples import copied, on_device, tensors, widened

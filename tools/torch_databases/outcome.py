@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dl4all.errors import DeviceError, FallbackError
-from dl4all.torch.memory import ON_CPU_ONLY
+from dl4all.pytorch.device.storage.memory import ON_CPU_ONLY
 from tools.torch_databases.comparison import Wrong, message
 
 STATUSES = ("native", "refused", "sparse", "error", "wrong", "crashed")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dl4all.torch.devices import NAME
+from dl4all.pytorch.device.devices import NAME
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 

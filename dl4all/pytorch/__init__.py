@@ -1,0 +1,1 @@
+"""PyTorch's names, and a device of its own for PyTorch."""

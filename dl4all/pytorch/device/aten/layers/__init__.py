@@ -1,0 +1,1 @@
+"""Kernels of ATen's ops for layers of networks."""

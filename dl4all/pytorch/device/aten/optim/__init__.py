@@ -1,0 +1,1 @@
+"""Kernels of ATen's ops for lists of tensors, as optimizers call them."""

@@ -1,0 +1,1 @@
+"""Graphs of ``torch.compile`` as functions of dl4all: their parts, layouts and calls."""

@@ -1,0 +1,73 @@
+"""``torch.dlall``'s and ``torch.accelerator``'s questions about memory, answered from dl4all's allocator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psutil
+
+from dl4all import memory
+from dl4all.pytorch.device.devices import device_at, index_of
+from dl4all.scheduler.device.current import opened
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes that tensors on a device hold, those of dl4all's own API included."""
+    return memory.stats(device_at(index_of(device))).allocated
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most that :func:`memory_allocated` ever was, since :func:`reset_peak_memory_stats`."""
+    return memory.stats(device_at(index_of(device))).peak
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Bytes taken from the driver, in use or kept for reuse."""
+    return memory.stats(device_at(index_of(device))).reserved
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """The most that :func:`memory_reserved` ever was, since :func:`reset_peak_memory_stats`."""
+    return memory.stats(device_at(index_of(device))).peak_reserved
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Let the peaks begin anew."""
+    memory.reset_peak(device_at(index_of(device)))
+
+
+def reset_accumulated_memory_stats(device: Any = None) -> None:
+    """Nothing: dl4all counts requests since the device was opened only."""
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """What dl4all counts, by the names that ``torch.cuda.memory_stats`` has for it."""
+    counts = memory.stats(device_at(index_of(device)))
+    return {
+        "allocated_bytes.all.current": counts.allocated,
+        "allocated_bytes.all.peak": counts.peak,
+        "allocation.all.allocated": counts.hits + counts.misses,
+        "num_device_alloc": counts.misses,
+        "reserved_bytes.all.current": counts.reserved,
+        "reserved_bytes.all.peak": counts.peak_reserved,
+    }
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """A text about the memory in use, and the largest tensors."""
+    return memory.summary(device_at(index_of(device)), 0 if abbreviated else 10)
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """Bytes that are free and bytes there are. What other processes hold is known of the CPU only."""
+    target = device_at(index_of(device))
+    total = target.info.memory
+    if target.is_host and target.simulated is None:
+        return min(total, psutil.virtual_memory().available), total
+    return max(0, total - memory.stats(target).reserved), total
+
+
+def empty_cache() -> None:
+    """Give memory that nothing lives in back to the driver."""
+    for device in opened():
+        memory.trim(device)

@@ -1,0 +1,87 @@
+"""Other names of modules: those of PyTorch's, as in ``import dl4all.cuda``, and those of earlier versions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+
+NAMES = (
+    "_utils", "accelerator", "backends", "compiler", "cuda", "einops", "einops_backend", "fx", "hub", "jit",
+    "mps", "multiprocessing", "process_settings", "profiler", "random", "special", "utils", "version", "xpu",
+)  # fmt: skip
+"""Modules of PyTorch's at the top level, which lie in ``dl4all.pytorch.names``."""
+
+ALIASES = {
+    **{f"dl4all.{name}": f"dl4all.pytorch.names.{name}" for name in NAMES},
+    "dl4all.torch": "dl4all.pytorch.device",
+    "dl4all.graph.compiled": "dl4all.graph.run.compiled",
+    "dl4all.graph.trace": "dl4all.graph.tracing.trace",
+    "dl4all.multi_device.inference_queue": "dl4all.multi_device.serving.inference_queue",
+    "dl4all.scheduler.simulation": "dl4all.scheduler.cost.simulation",
+    "dl4all.scheduler.statistics": "dl4all.scheduler.monitor.statistics",
+}
+"""The names of modules by their other names; whatever lies in a module goes with it."""
+
+
+def module_name(alias: str) -> str | None:
+    """The name of the module that has another name; None if it has none.
+
+    >>> module_name("dl4all.utils.data")
+    'dl4all.pytorch.names.utils.data'
+    """
+    begin, rest = alias, ""
+    while begin:
+        if begin in ALIASES:
+            return ALIASES[begin] + rest
+        begin, _, last = begin.rpartition(".")
+        rest = f".{last}{rest}"
+    return None
+
+
+def public_name(module: str) -> str:
+    """The name under which people import a module.
+
+    >>> public_name("dl4all.pytorch.names.utils.data")
+    'dl4all.utils.data'
+    """
+    for alias, name in ALIASES.items():
+        if f"{module}.".startswith(f"{name}."):
+            return alias + module.removeprefix(name)
+    return module
+
+
+class AliasFinder:
+    """A finder of ``sys.meta_path`` that has the module itself, not a second one of the same file."""
+
+    @classmethod
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        name = module_name(fullname) if fullname.startswith("dl4all.") else None
+        return (
+            ModuleSpec(fullname, _Loader(name)) if name is not None and find_spec(name) is not None else None
+        )
+
+
+class _Loader(Loader):
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(self._name)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # the import has put the alias's in its place
+
+
+def install() -> None:
+    """Let modules be imported under their other names."""
+    if AliasFinder not in sys.meta_path:  # where dl4all is imported anew
+        sys.meta_path.insert(0, AliasFinder)  # before the finder of files

@@ -1,7 +1,0 @@
-"""PyTorch's ``torch.utils``: data, checkpoint, tensorboard and model_zoo, as scripts import them."""
-
-from __future__ import annotations
-
-from dl4all.utils import checkpoint, data, model_zoo, tensorboard
-
-__all__ = ["checkpoint", "data", "model_zoo", "tensorboard"]
