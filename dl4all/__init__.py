@@ -13,7 +13,6 @@ import math
 import numpy as np
 
 from dl4all import (
-    _functions,
     amp,
     autograd,
     data,
@@ -21,18 +20,14 @@ from dl4all import (
     distributions,
     errors,
     fft,
-    func,
     io,
-    linalg,
     memory,
     models,
     nn,
     onnx,
     optim,
-    sparse,
     training,
 )
-from dl4all._functions import *
 from dl4all.amp import autocast, is_autocast_enabled
 from dl4all.autograd import (
     enable_grad,
@@ -45,6 +40,10 @@ from dl4all.autograd import (
 )
 from dl4all.calibration import calibrate
 from dl4all.errors import Dl4allError, OutOfMemoryError
+from dl4all.functions import func, linalg, sparse
+from dl4all.functions import names as _functions
+from dl4all.functions.names import *
+from dl4all.functions.sparse import spmm
 from dl4all.graph.run.compiled import compile
 from dl4all.io.serialization import load, save
 from dl4all.memory import pin
@@ -98,7 +97,6 @@ from dl4all.scheduler.monitor.profile import profile
 from dl4all.scheduler.streams.event import Event
 from dl4all.scheduler.streams.group import DeviceGroup
 from dl4all.scheduler.streams.stream import Stream
-from dl4all.sparse import spmm
 from dl4all.tensor import creation as _creation
 from dl4all.tensor import dtypes as _dtypes
 from dl4all.tensor import layouts as _layouts

@@ -1,11 +1,10 @@
-"""Write the lists of public names, the methods of tensors and their typed stubs from ``@export``.
+"""Write the typed stubs of public functions and of tensors' methods from ``@export``.
 
 python tools/exports.py [--check]
 
-A function is declared in ``dl4all/ops`` with ``@export("dl", "Tensor", ...)``. From that follow the lists of
-each family's ``__init__.py``, ``dl4all/_functions.py``, ``dl4all/nn/functional.py``,
-``dl4all/tensor/methods.py`` and the stubs beside them, in which an ``Array`` is a :class:`dl4all.Tensor`. The
-sources are parsed, not imported, so the tool also works when a list names what is gone.
+A function is declared in ``dl4all/ops`` or ``dl4all/functions`` with ``@export("dl", "Tensor", ...)``. From
+that follow stubs in which an ``Array`` is a :class:`dl4all.Tensor`: of ``dl4all.ops``, of the functions of
+``dl``, of ``dl.nn.functional`` and of tensors' methods. The sources are parsed, not imported.
 """
 
 from __future__ import annotations
@@ -13,18 +12,21 @@ from __future__ import annotations
 import ast
 import copy
 import functools
-import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1] / "dl4all"
 OPS = ROOT / "ops"
-NOTE = (
-    "# Written by tools/exports.py from the @export declarations in dl4all/ops; run it after changing them.\n"
-)
+FOLDERS = sorted(path.parent for part in ("ops", "functions") for path in (ROOT / part).glob("*/__init__.py"))
+NOTE = """# Written by tools/exports.py from the @export declarations; run it after changing them.
+# fmt: off
+# isort: off
+"""
+WIDTH = 110
+GLUE = "\0"  # in the place of a space
 
 TENSOR_TYPES = {"Array", "T", "TensorBase"}
 """Annotations that stand for a tensor of the user's."""
@@ -40,13 +42,14 @@ class Function:
     """An exported function as it is declared."""
 
     name: str
-    family: str
+    folder: Path
     module: str
     source: ast.Module
     node: ast.FunctionDef
     overloads: tuple[ast.FunctionDef, ...]
     spaces: tuple[str, ...]
     aliases: tuple[str, ...]
+    out: bool
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -76,25 +79,26 @@ class Function:
 def functions() -> list[Function]:
     """All exported functions, by family and file."""
     found = []
-    for path in sorted(OPS.glob("*/*.py")):
+    for path in sorted(path for folder in FOLDERS for path in folder.glob("*.py")):
         source = ast.parse(path.read_text("utf-8"))
         overloads: dict[str, list[ast.FunctionDef]] = {}
         for node in source.body:
             if isinstance(node, ast.FunctionDef) and "overload" in map(ast.unparse, node.decorator_list):
                 overloads.setdefault(node.name, []).append(node)
             if isinstance(node, ast.FunctionDef) and (call := _export(node)):
-                module = f"dl4all.ops.{path.parent.name}.{path.stem}"
-                aliases = next((k.value for k in call.keywords if k.arg == "aliases"), ast.Tuple([]))
+                module = ".".join(path.relative_to(ROOT.parent).with_suffix("").parts)
+                keywords = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
                 found.append(
                     Function(
                         node.name,
-                        path.parent.name,
+                        path.parent,
                         module,
                         source,
                         node,
                         tuple(overloads.get(node.name, ())),
                         tuple(ast.literal_eval(a) for a in call.args),
-                        tuple(ast.literal_eval(aliases)),
+                        keywords.get("aliases", ()),
+                        keywords.get("out", False),
                     )
                 )
     names = [name for f in found for name in f.names]
@@ -111,94 +115,38 @@ def _export(node: ast.FunctionDef) -> ast.Call | None:
     return None
 
 
-# The lists of names
+# The stubs
 
 
-def family_list(path: Path, family: list[Function]) -> str:
-    """``__init__.py`` of a family: its docstring, then its names."""
-    docstring = ast.get_docstring(ast.parse(path.read_text("utf-8")), clean=False)
-    lines = [f'"""{docstring}"""\n', NOTE]
-    for function in family:
-        lines.append(f"from {function.module} import {function.name} as {function.name}")
-        lines += [f"from {function.module} import {function.name} as {a}" for a in function.aliases]
-    return "\n".join([*lines, "", _all(name for f in family for name in f.names)])
+def _filled(text: str, indent: str = "    ") -> str:
+    """A statement in lines that are as long as they may be."""
+    return textwrap.fill(
+        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
-def _all(names: Iterator[str]) -> str:
-    return "__all__ = [" + ", ".join(f'"{name}"' for name in sorted(names)) + "]\n"
+def _glued(signature: str) -> str:
+    """A signature whose lines may only be broken between parameters."""
+    depth, glued = 0, ""
+    for character in signature:
+        depth += (character in "([{") - (character in ")]}")
+        between = depth == 1 and glued.endswith(",")
+        glued += GLUE if character == " " and not between else character
+    return glued
 
 
-def top_level(found: list[Function]) -> str:
-    """The functions of ``dl``."""
-    names = [(f, name) for f in found for name in f.names_in("dl")]
-    lines = [
-        '"""Functions of tensors at the top level, as ``dl.NAME``."""\n',
-        NOTE,
-        "from dl4all import ops",
-        "from dl4all.ops.core.numpy_names import with_numpy_names",
-        "from dl4all.ops.indexing.out_argument import with_out",
-    ]
-    writing = out_functions()
-    others = [(f, name) for f, name in names if name not in writing]
-    lines += [f"from dl4all.ops import {name} as {name}" for f, name in others if not f.has_numpy_names]
-    lines += [f"{name} = with_numpy_names(ops.{name})" for f, name in others if f.has_numpy_names]
-    lines += [f"{name} = with_out(ops.{name})" for _, name in names if name in writing]
-    return "\n".join([*lines, "", _all(name for _, name in names)])
+def _all(names: Iterable[str]) -> str:
+    return _filled("__all__ = [" + ", ".join(f'"{name}"' for name in sorted(names)) + "]")
+
+
+def _from_ops(names: list[str]) -> str:
+    return _filled(f"from dl4all.ops import ({', '.join(sorted(names))})")
 
 
 def top_level_stub(found: list[Function]) -> str:
     """Types of the functions of ``dl``: those of ``dl4all.ops``, which know `out`."""
     names = [name for f in found for name in f.names_in("dl")]
-    lines = [f"from dl4all.ops import {name} as {name}" for name in names]
-    return "\n".join([NOTE, *lines, "", _all(iter(names))])
-
-
-def out_functions() -> set[str]:
-    """The names of the functions that take `out`, from the list beside the decorator."""
-    for node in _source("dl4all.ops.indexing.out_argument").body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "OUT_FUNCTIONS":
-            return set(ast.literal_eval(node.value).split())
-    raise SystemExit("dl4all/ops/indexing/out_argument.py has no OUT_FUNCTIONS")
-
-
-def functional(found: list[Function]) -> str:
-    """``dl.nn.functional``."""
-    names = [name for f in found for name in f.names_in("F")]
-    changing = [(name, f.name) for f in found for name in f.names_in("F_")]
-    lines = [
-        '"""The functions behind the layers, where PyTorch has them."""\n',
-        NOTE,
-        "from dl4all import ops",
-    ]
-    lines += [f"from dl4all.ops import {name} as {name}" for name in names]
-    lines += [f"{name}_ = ops.in_place(ops.{op})" for name, op in changing]
-    return "\n".join([*lines, "", _all(iter(names + [f"{name}_" for name, _ in changing]))])
-
-
-def methods(found: list[Function]) -> str:
-    """The mixin with all methods of tensors that are functions of ``dl4all.ops``."""
-    lines = ['"""Methods of tensors that are functions of ``dl4all.ops``, by family."""\n', NOTE]
-    lines += [
-        "from dl4all import ops",
-        "from dl4all.ops.core.numpy_names import with_numpy_names",
-        "from dl4all.ops.core.tensor_base import TensorBase",
-        "",
-    ]
-    lines += ["class Methods(TensorBase):", '    """What is declared with ``@export("Tensor")``."""', ""]
-    lines += ["    __slots__ = ()"]
-    family = ""
-    for f in found:
-        function = f"with_numpy_names(ops.{f.name})" if f.has_numpy_names else f"ops.{f.name}"
-        here = [f"    {name} = {function}" for name in f.names_in("Tensor")]
-        here += [f"    {name}_ = ops.in_place(ops.{f.name})" for name in f.names_in("Tensor_")]
-        if here and f.family != family:
-            family = f.family
-            lines += ["", f"    # {family}", ""]
-        lines += here
-    return "\n".join(lines)
-
-
-# The stubs
+    return "\n".join([NOTE, _from_ops(names), "", _all(names), ""])
 
 
 def ops_stub(found: list[Function]) -> str:
@@ -208,18 +156,19 @@ def ops_stub(found: list[Function]) -> str:
     for f in found:
         body.append(types.signature(f, f.name))
         body += [f"{alias} = {f.name}" for alias in f.aliases]
-    extra = ("REGISTRY", "all_shaders")
-    head = [f"from dl4all.ops.core.op import {name} as {name}" for name in extra]
-    names = _all(iter([*extra, *(name for f in found for name in f.names)]))
-    return "\n".join([NOTE, *types.imports(), *head, *types.classes(), *body, names])
+    extra = ["REGISTRY", "all_shaders"]
+    head = f"from dl4all.ops.core.op import {', '.join(extra)}"
+    names = _all([*extra, *(name for f in found for name in f.names)])
+    return "\n".join([NOTE, *types.imports(), head, *types.classes(), *body, names, ""])
 
 
 def functional_stub(found: list[Function]) -> str:
     """Types of ``dl4all.nn.functional``."""
     types = _Types()
-    lines = [f"from dl4all.ops import {name} as {name}" for f in found for name in f.names_in("F")]
+    names = [name for f in found for name in f.names_in("F")]
     body = [types.signature(f, f"{name}_", "Tensor") for f in found for name in f.names_in("F_")]
-    return "\n".join([NOTE, *types.imports(), *lines, *types.classes(), *body, ""])
+    every = _all([*names, *(f"{name}_" for f in found for name in f.names_in("F_"))])
+    return "\n".join([NOTE, *types.imports(), _from_ops(names), *types.classes(), *body, every, ""])
 
 
 def methods_stub(found: list[Function]) -> str:
@@ -228,9 +177,9 @@ def methods_stub(found: list[Function]) -> str:
     lines = []
     for f in found:
         for name in f.names_in("Tensor"):
-            lines.append(textwrap.indent(types.signature(f, name, method=True), "    "))
+            lines.append(types.signature(f, name, method=True))
         for name in f.names_in("Tensor_"):
-            lines.append("    " + types.signature(f, f"{name}_", "Tensor", method=True))
+            lines.append(types.signature(f, f"{name}_", "Tensor", method=True))
     head = ["from dl4all.ops.core.tensor_base import TensorBase", *types.classes(imported=True)]
     return "\n".join([NOTE, *types.imports(), *head, "class Methods(TensorBase):", *lines, ""])
 
@@ -243,13 +192,15 @@ class _Types:
         self._classes: dict[str, list[str]] = {}  # named tuples: lines of their fields
 
     def signature(self, f: Function, name: str, returns: str = "", *, method: bool = False) -> str:
-        """The lines of a stub for a function: one, or two for each of its overloads."""
+        """The lines of a stub for a function: its definition, or each of its overloads."""
+        indent = " " * (4 * method)
+        nodes = f.overloads or (f.node,)
+        text = [self._signature(f, node, name, returns, method) for node in nodes]
+        text = [_filled(indent + line, f"{indent}    ").replace(GLUE, " ") for line in text]
         if not f.overloads:
-            return self._signature(f, f.node, name, returns, method)
+            return text[0]
         self._imports["overload"] = "from typing import overload"
-        return "\n".join(
-            f"@overload\n{self._signature(f, node, name, returns, method)}" for node in f.overloads
-        )
+        return "\n".join(f"{indent}@overload\n{lines}" for lines in text)
 
     def _signature(self, f: Function, node: ast.FunctionDef, name: str, returns: str, method: bool) -> str:
         args = copy.deepcopy(node.args)
@@ -263,7 +214,7 @@ class _Types:
                 if f.takes_numbers and ast.unparse(a.annotation) == "Array":
                     text += " | float"
                 a.annotation = ast.parse(text, mode="eval").body
-        if not method and not returns and name in out_functions():
+        if not method and not returns and f.out:
             self._imports["Sequence"] = "from collections.abc import Sequence"
             args.kwonlyargs.append(ast.arg("out", ast.parse(OUT_TYPE, mode="eval").body))
             args.kw_defaults.append(ast.Constant(None))
@@ -276,7 +227,7 @@ class _Types:
                     defaults[i] = ast.Constant(...)
         assert node.returns, f"{f.module}: {f.name} has no type"
         result = "Tensor" if returns else self._type(f, node.returns)
-        return f"def {name}({ast.unparse(args)}) -> {result}: ..."
+        return _glued(f"def {name}({ast.unparse(args)}) -> {result}: ...")
 
     def _type(self, f: Function, annotation: ast.expr) -> str:
         tree = ast.parse(ast.unparse(annotation), mode="eval")
@@ -293,7 +244,9 @@ class _Types:
     def _need(self, f: Function, name: str) -> None:
         """Take a named tuple with its fields, and import anything else from where the module has it."""
         node, module = _definition(f.source, name), f.module
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("dl4all.ops."):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(
+            ("dl4all.ops.", "dl4all.functions.")
+        ):
             module = str(node.module)
             node = _definition(_source(module), name) or node
         if isinstance(node, ast.ClassDef) and "NamedTuple" in map(ast.unparse, node.bases):
@@ -309,12 +262,17 @@ class _Types:
             self._imports[name] = f"from {module} import {name}"
 
     def imports(self) -> list[str]:
-        return [*self._imports.values(), "from dl4all.tensor.tensor import Tensor"]
+        plain = {line for line in self._imports.values() if line.startswith("import ")}
+        by_module: dict[str, set[str]] = {"from dl4all.tensor.tensor": {"Tensor"}}
+        for line in {*self._imports.values()} - plain:
+            module, _, name = line.partition(" import ")
+            by_module.setdefault(module, set()).add(name)
+        return [*sorted(plain), *(f"{m} import {', '.join(sorted(by_module[m]))}" for m in sorted(by_module))]
 
     def classes(self, *, imported: bool = False) -> list[str]:
         """The named tuples that functions return, with tensors in them."""
         if imported:
-            return [f"from dl4all.ops import {name} as {name}" for name in self._classes]
+            return [_from_ops(list(self._classes))]
         lines = [
             line for name, fields in self._classes.items() for line in (f"class {name}(NamedTuple):", *fields)
         ]
@@ -348,41 +306,12 @@ def _source(module: str) -> ast.Module:
 def pages() -> dict[Path, str]:
     """What each written file should hold, formatted."""
     found = functions()
-    written = {
-        path: family_list(path, [f for f in found if f.family == path.parent.name])
-        for path in sorted(OPS.glob("*/__init__.py"))
-        if any(f.family == path.parent.name for f in found)
-    }
-    written |= {
+    return {
         OPS / "__init__.pyi": ops_stub(found),
-        ROOT / "_functions.py": top_level(found),
-        ROOT / "_functions.pyi": top_level_stub(found),
-        ROOT / "nn" / "functional.py": functional(found),
+        ROOT / "functions" / "names.pyi": top_level_stub(found),
         ROOT / "nn" / "functional.pyi": functional_stub(found),
-        ROOT / "tensor" / "methods.py": methods(found),
         ROOT / "tensor" / "methods.pyi": methods_stub(found),
     }
-    return {path: _formatted(path, text) for path, text in written.items()}
-
-
-def _formatted(path: Path, text: str) -> str:
-    """As ruff sorts and formats it."""
-    ruff = [sys.executable, "-m", "ruff"]
-    name = ["--stdin-filename", str(path)]
-    if "from __future__" not in text and path.suffix == ".py":
-        text = (
-            text.replace('"""\n', '"""\n\nfrom __future__ import annotations\n', 1)
-            if text.count('"""\n')
-            else text
-        )
-    for command in (["check", "--fix", "--quiet", "--exit-zero"], ["format"]):
-        done = subprocess.run(
-            [*ruff, *command, *name, "-"], input=text, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise SystemExit(f"{path}: {done.stderr}\n{text}")
-        text = done.stdout
-    return text
 
 
 def main() -> None:

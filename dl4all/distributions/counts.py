@@ -15,7 +15,7 @@ from dl4all.distributions.constraints import Constraint
 from dl4all.distributions.distribution import NO_SHAPE, Distribution, Parameter, broadcast_all
 from dl4all.distributions.gamma_samples import log_standard_gamma
 from dl4all.errors import ArgumentError
-from dl4all.ops.composite.host import computed_on_host, to_device_of
+from dl4all.functions.host import computed_on_host, to_device_of
 from dl4all.ops.core.tensor_base import Size
 from dl4all.ops.random.generator import default_generator
 from dl4all.tensor.creation import ones_like, zeros_like

@@ -1,60 +1,24 @@
 """Every op, declared once: NumPy body, kernel, signature, documentation and where it appears in one place.
 
-Imports between the families point down one list, ``LAYERS`` in tests/test_imports.py. The lists of names are
-written by tools/exports.py.
+Imports between the families point down one list, ``LAYERS`` in tests/test_imports.py. The types of the
+functions are in the stub, ``__init__.pyi``, which tools/exports.py writes.
 """
 
 from __future__ import annotations
 
-from dl4all.ops import (
-    activation,
-    attention,
-    composite,
-    conv,
-    elementwise,
-    indexing,
-    linalg,
-    loss,
-    memory,
-    normalization,
-    pool,
-    random,
-    reduce,
-    rnn,
-)
-from dl4all.ops.activation import *
-from dl4all.ops.attention import *
-from dl4all.ops.composite import *
-from dl4all.ops.conv import *
-from dl4all.ops.core.op import REGISTRY as REGISTRY
-from dl4all.ops.core.op import all_shaders as all_shaders
-from dl4all.ops.elementwise import *
-from dl4all.ops.indexing import *
-from dl4all.ops.linalg import *
-from dl4all.ops.loss import *
-from dl4all.ops.memory import *
-from dl4all.ops.memory import bfloat16 as _bfloat16  # noqa: F401  # adds its shaders to those of all ops
-from dl4all.ops.normalization import *
-from dl4all.ops.pool import *
-from dl4all.ops.random import *
-from dl4all.ops.reduce import *
-from dl4all.ops.rnn import *
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = [
-    "REGISTRY",
-    *activation.__all__,
-    *attention.__all__,
-    *composite.__all__,
-    *conv.__all__,
-    *elementwise.__all__,
-    *indexing.__all__,
-    *linalg.__all__,
-    *loss.__all__,
-    *memory.__all__,
-    *normalization.__all__,
-    *pool.__all__,
-    *random.__all__,
-    *reduce.__all__,
-    *rnn.__all__,
-    "all_shaders",
-]
+from dl4all import functions
+from dl4all.ops.core.exports import EXPORTS
+from dl4all.ops.core.op import REGISTRY, all_shaders
+
+for _path, _part in ((__path__, __name__), (functions.__path__, functions.__name__)):
+    for _, _family, _is_package in iter_modules(_path, f"{_part}."):
+        if _is_package:
+            for _module in iter_modules(import_module(_family).__path__, f"{_family}."):
+                import_module(_module.name)
+
+_NAMES = {name: one.function for one in EXPORTS for name in one.names}
+__all__ = ["REGISTRY", "all_shaders", *sorted(_NAMES)]
+globals().update(_NAMES)

@@ -18,6 +18,7 @@ NAMES = (
 
 ALIASES = {
     **{f"dl4all.{name}": f"dl4all.pytorch.names.{name}" for name in NAMES},
+    **{f"dl4all.{name}": f"dl4all.functions.{name}" for name in ("func", "linalg", "sparse")},
     "dl4all.torch": "dl4all.pytorch.device",
     "dl4all.graph.compiled": "dl4all.graph.run.compiled",
     "dl4all.graph.trace": "dl4all.graph.tracing.trace",

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.ops.composite.host import computed_on_host
+from dl4all.functions.host import computed_on_host
 from dl4all.ops.core import philox
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.limits import check_shape, host_memory, integer

@@ -8,8 +8,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from dl4all.errors import GradientError, ShapeError
-from dl4all.ops.composite.division import RoundingMode, div
-from dl4all.ops.composite.rearrange import t
+from dl4all.functions.elementwise.division import RoundingMode, div
+from dl4all.functions.shape.rearrange import t
 from dl4all.ops.core import tape
 from dl4all.ops.core.promotion import check_fits
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from dl4all.ops import elementwise, linalg
-from dl4all.ops.composite.integer_arithmetic import bitwise_left_shift, bitwise_right_shift
+from dl4all.functions.elementwise.integer_arithmetic import bitwise_left_shift, bitwise_right_shift
 from dl4all.ops.core.tensor_base import Scalar, TensorBase
+from dl4all.ops.elementwise.arithmetic import sub, true_divide
+from dl4all.ops.elementwise.rounding import floor_divide, remainder
+from dl4all.ops.elementwise.transcendental import pow
+from dl4all.ops.linalg.matrix_product import matmul
 
 T = TypeVar("T", bound="ReflectedOperators")
 
@@ -24,7 +27,7 @@ class ReflectedOperators(TensorBase):
             >>> (3 - dl.tensor([1.0, 2.0])).tolist()
             [2.0, 1.0]
         """
-        result: T = elementwise.sub(other, self)
+        result: T = sub(other, self)
         return result
 
     def __rtruediv__(self: T, other: Scalar) -> T:
@@ -35,7 +38,7 @@ class ReflectedOperators(TensorBase):
             >>> (4 / dl.tensor([1.0, 2.0])).tolist()
             [4.0, 2.0]
         """
-        result: T = elementwise.true_divide(other, self)
+        result: T = true_divide(other, self)
         return result
 
     def __rpow__(self: T, other: Scalar) -> T:
@@ -46,7 +49,7 @@ class ReflectedOperators(TensorBase):
             >>> (2 ** dl.tensor([1, 3])).tolist()
             [2, 8]
         """
-        result: T = elementwise.pow(other, self)
+        result: T = pow(other, self)
         return result
 
     def __rmod__(self: T, other: Scalar) -> T:
@@ -57,7 +60,7 @@ class ReflectedOperators(TensorBase):
             >>> (5 % dl.tensor([2, 3])).tolist()
             [1, 2]
         """
-        result: T = elementwise.remainder(other, self)
+        result: T = remainder(other, self)
         return result
 
     def __rfloordiv__(self: T, other: Scalar) -> T:
@@ -68,7 +71,7 @@ class ReflectedOperators(TensorBase):
             >>> (5 // dl.tensor([2, 3])).tolist()
             [2, 1]
         """
-        result: T = elementwise.floor_divide(other, self)
+        result: T = floor_divide(other, self)
         return result
 
     def __rmatmul__(self: T, other: TensorBase) -> T:
@@ -80,7 +83,7 @@ class ReflectedOperators(TensorBase):
             >>> x.__rmatmul__(x).item()
             5.0
         """
-        result: T = linalg.matmul(other, self)
+        result: T = matmul(other, self)
         return result
 
     def __rlshift__(self: T, other: Scalar) -> T:

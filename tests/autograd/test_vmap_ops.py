@@ -12,7 +12,7 @@ import pytest
 import dl4all as dl
 from dl4all.ops.core.op import REGISTRY, Example, Op
 from dl4all.ops.vmap import batched_tensor
-from tests.ops.composite.test_gradients import CASES as COMPOSITES
+from tests.functions.test_gradients import CASES as COMPOSITES
 from tests.support.composite_cases import Call, floating
 from tests.support.operands import draw, generator, numbers
 from tests.support.subcases import each_example

@@ -21,7 +21,7 @@ from dl4all.ops.elementwise.transcendental import exp, map_elements, tanh
 from dl4all.ops.memory.parts import index
 
 
-@export("dl", "Tensor", "Tensor_", "F")
+@export("dl", "Tensor", "Tensor_", "F", out=True)
 @elementwise(glsl="sigmoidf(x)", promotion="float")
 def sigmoid(input: Array) -> Array:
     """The logistic function, ``1 / (1 + exp(-element))``.

@@ -81,7 +81,8 @@ class Op(HostRun, Generic[P]):
         self.elementwise = elementwise
         self.overwrites = overwrites or elementwise
         self.flops = flops
-        self.family = body.__module__.split(".")[2] if body.__module__.startswith("dl4all.ops.") else ""
+        own = body.__module__.startswith(("dl4all.ops.", "dl4all.functions."))
+        self.family = body.__module__.split(".")[2] if own else ""
         # Kernels of one family differ in how fast they compute, forward from backward more than any others.
         self.kernel_class = self.family if flops is None else f"{self.family}.{self.name}"
         self._set_gradient(grad)

@@ -18,7 +18,7 @@ def _scale(value: Any, factor: Any) -> Any:
     return value if factor == 1 else value * factor
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl=same_for_dtypes("a + p.alpha * b")
     | {"int64": "plus(a, times(widened(p.alpha), b))", "bool": "a | (p.alpha * b != 0 ? 1 : 0)"},
@@ -35,7 +35,7 @@ def add(input: Array, other: Array, *, alpha: Number = 1) -> Array:
     return np.add(input, _scale(other, alpha))
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("subtract",))
+@export("dl", "Tensor", "Tensor_", aliases=("subtract",), out=True)
 @elementwise(
     glsl=same_for_dtypes("a - p.alpha * b") | {"int64": "minus(a, times(widened(p.alpha), b))"},
     kinds="iuf",
@@ -52,7 +52,7 @@ def sub(input: Array, other: Array, *, alpha: Number = 1) -> Array:
     return np.subtract(input, _scale(other, alpha))
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("multiply",))
+@export("dl", "Tensor", "Tensor_", aliases=("multiply",), out=True)
 @elementwise(
     glsl=same_for_dtypes("a * b") | {"int64": "times(a, b)", "bool": "a & b"},
     grad=(lambda g, other: g * other, lambda g, input: g * input),
@@ -68,7 +68,7 @@ def mul(input: Array, other: Array) -> Array:
     return np.multiply(input, other)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl="a / b",
     promotion="float",
@@ -91,7 +91,7 @@ true_divide.define_result_gradient(
 )
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("negative",))
+@export("dl", "Tensor", "Tensor_", aliases=("negative",), out=True)
 @elementwise(glsl=same_for_dtypes("-x") | {"int64": "opposite(x)"}, kinds="iuf", grad=lambda g: -g)
 def neg(input: Array) -> Array:
     """Each element with the opposite sign.
@@ -129,7 +129,7 @@ primitives.clone = clone
 # Fused multiplications and additions
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl="a + p.value * b * c",
     grad=(
@@ -149,7 +149,7 @@ def addcmul(input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) 
     return np.add(input, np.multiply(_scale(tensor1, value), tensor2))
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl="a + p.value * b / c",
     promotion="float",
@@ -171,7 +171,7 @@ def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) 
 
 
 # Computed from the nearer end, so that the result is exact at both ends.
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl="abs(c) < 0.5 ? a + c * (b - a) : b - (b - a) * (1.0 - c)",
     promotion="float",

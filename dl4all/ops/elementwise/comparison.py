@@ -17,7 +17,7 @@ from dl4all.ops.elementwise.logic import where
 BYTE_DTYPES = ("uint8", "bool")
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl=same_for_dtypes("a == b", *BYTE_DTYPES, "int64"), result="bool")
 def eq(input: Array, other: Array) -> Array:
     """Whether elements are equal, as ``==``; nan equals nothing.
@@ -31,7 +31,7 @@ def eq(input: Array, other: Array) -> Array:
 
 
 # Not a != b, which some compilers of GLSL make false for nan.
-@export("dl", "Tensor", "Tensor_", aliases=("not_equal",))
+@export("dl", "Tensor", "Tensor_", aliases=("not_equal",), out=True)
 @elementwise(glsl=same_for_dtypes("!(a == b)", *BYTE_DTYPES, "int64"), result="bool")
 def ne(input: Array, other: Array) -> Array:
     """Whether elements differ, as ``!=``; nan differs from everything.
@@ -44,7 +44,7 @@ def ne(input: Array, other: Array) -> Array:
     return np.not_equal(input, other)
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("less",))
+@export("dl", "Tensor", "Tensor_", aliases=("less",), out=True)
 @elementwise(glsl=same_for_dtypes("a < b", *BYTE_DTYPES) | {"int64": "less(a, b)"}, result="bool")
 def lt(input: Array, other: Array) -> Array:
     """Whether elements are less than others, as ``<``.
@@ -57,7 +57,7 @@ def lt(input: Array, other: Array) -> Array:
     return np.less(input, other)
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("less_equal",))
+@export("dl", "Tensor", "Tensor_", aliases=("less_equal",), out=True)
 @elementwise(glsl=same_for_dtypes("a <= b", *BYTE_DTYPES) | {"int64": "!less(b, a)"}, result="bool")
 def le(input: Array, other: Array) -> Array:
     """Whether elements are less than others or equal, as ``<=``.
@@ -70,7 +70,7 @@ def le(input: Array, other: Array) -> Array:
     return np.less_equal(input, other)
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("greater",))
+@export("dl", "Tensor", "Tensor_", aliases=("greater",), out=True)
 @elementwise(glsl=same_for_dtypes("a > b", *BYTE_DTYPES) | {"int64": "less(b, a)"}, result="bool")
 def gt(input: Array, other: Array) -> Array:
     """Whether elements are greater than others, as ``>``.
@@ -83,7 +83,7 @@ def gt(input: Array, other: Array) -> Array:
     return np.greater(input, other)
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("greater_equal",))
+@export("dl", "Tensor", "Tensor_", aliases=("greater_equal",), out=True)
 @elementwise(glsl=same_for_dtypes("a >= b", *BYTE_DTYPES) | {"int64": "!less(a, b)"}, result="bool")
 def ge(input: Array, other: Array) -> Array:
     """Whether elements are greater than others or equal, as ``>=``.
@@ -144,7 +144,7 @@ def isfinite(input: Array) -> Array:
 # Maximum and minimum
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @elementwise(glsl=same_for_dtypes("larger(a, b)", *BYTE_DTYPES, "int64"))
 def maximum(input: Array, other: Array) -> Array:
     """The larger of each pair of elements; nan if one of them is nan.
@@ -157,7 +157,7 @@ def maximum(input: Array, other: Array) -> Array:
     return np.maximum(input, other)
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @elementwise(glsl=same_for_dtypes("smaller(a, b)", *BYTE_DTYPES, "int64"))
 def minimum(input: Array, other: Array) -> Array:
     """The smaller of each pair of elements; nan if one of them is nan.
@@ -240,7 +240,7 @@ def clamp_unchecked(input: Array, min: Array, max: Array) -> Array:
     return np.minimum(np.maximum(input, min), max)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl=same_for_dtypes("larger(a, b)", *BYTE_DTYPES, "int64"),
     grad=(
@@ -259,7 +259,7 @@ def clamp_min(input: Array, min: Array) -> Array:
     return np.maximum(input, min)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl=same_for_dtypes("smaller(a, b)", *BYTE_DTYPES, "int64"),
     grad=(
@@ -278,7 +278,7 @@ def clamp_max(input: Array, max: Array) -> Array:
     return np.minimum(input, max)
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("clip",))
+@export("dl", "Tensor", "Tensor_", aliases=("clip",), out=True)
 def clamp(input: TensorBase, min: Array | Scalar | None = None, max: Array | Scalar | None = None) -> Array:
     """The elements, clamped to the interval from `min` to `max`, of which one may be left out.
 
@@ -299,7 +299,7 @@ def clamp(input: TensorBase, min: Array | Scalar | None = None, max: Array | Sca
     return clamp_max(input, max) if min is None else clamp_unchecked(input, min, max)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 def nan_to_num(
     input: TensorBase, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Array:

@@ -19,7 +19,7 @@ def _logical_expressions(expression: str) -> dict[str, str]:
     return {"float32": floats, **dict.fromkeys(("int32", "uint8", "bool"), ints), "int64": longs}
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl=_logical_expressions("A && B"), result="bool")
 def logical_and(input: Array, other: Array) -> Array:
     """Whether both elements are true, that is, not 0.
@@ -32,7 +32,7 @@ def logical_and(input: Array, other: Array) -> Array:
     return np.logical_and(input, other)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl=_logical_expressions("A || B"), result="bool")
 def logical_or(input: Array, other: Array) -> Array:
     """Whether at least one of both elements is true, that is, not 0.
@@ -45,7 +45,7 @@ def logical_or(input: Array, other: Array) -> Array:
     return np.logical_or(input, other)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl=_logical_expressions("A != B"), result="bool")
 def logical_xor(input: Array, other: Array) -> Array:
     """Whether exactly one of both elements is true, that is, not 0.
@@ -58,7 +58,7 @@ def logical_xor(input: Array, other: Array) -> Array:
     return np.logical_xor(input, other)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl={
         "float32": "x == 0.0",
@@ -81,7 +81,7 @@ def logical_not(input: Array) -> Array:
 BITWISE_DTYPES = ("int32", "int64", "uint8", "bool")
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl=dict.fromkeys(BITWISE_DTYPES, "a & b"), kinds="biu")
 def bitwise_and(input: Array, other: Array) -> Array:
     """The bits that are set in both elements, as ``&``; for bools, whether both are true.
@@ -94,7 +94,7 @@ def bitwise_and(input: Array, other: Array) -> Array:
     return np.bitwise_and(input, other)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl=dict.fromkeys(BITWISE_DTYPES, "a | b"), kinds="biu")
 def bitwise_or(input: Array, other: Array) -> Array:
     """The bits that are set in at least one of both elements, as ``|``; for bools, whether one is true.
@@ -107,7 +107,7 @@ def bitwise_or(input: Array, other: Array) -> Array:
     return np.bitwise_or(input, other)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl=dict.fromkeys(BITWISE_DTYPES, "a ^ b"), kinds="biu")
 def bitwise_xor(input: Array, other: Array) -> Array:
     """The bits that are set in exactly one of both elements, as ``^``; for bools, whether they differ.
@@ -120,7 +120,7 @@ def bitwise_xor(input: Array, other: Array) -> Array:
     return np.bitwise_xor(input, other)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl={"int32": "~x", "int64": "~x", "uint8": "~x", "bool": "x == 0"}, kinds="biu")
 def bitwise_not(input: Array) -> Array:
     """Each element with all bits inverted, as ``~``; for bools, the logical negation.
@@ -133,7 +133,7 @@ def bitwise_not(input: Array) -> Array:
     return np.bitwise_not(input)
 
 
-@export("dl")
+@export("dl", out=True)
 @elementwise(
     glsl=same_for_dtypes("a != 0 ? b : c", "uint8", "bool", "int64"),
     conditions=("condition",),

@@ -30,7 +30,7 @@ def zero(input: Array) -> Array:
 zero.defgrad(lambda g: zero(g))
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("absolute",))
+@export("dl", "Tensor", "Tensor_", aliases=("absolute",), out=True)
 @elementwise(
     glsl={"float32": "abs(x)", "int32": "abs(x)", "int64": "magnitude(x)", "uint8": "x"},
     kinds="iuf",
@@ -46,7 +46,7 @@ def abs(input: Array) -> Array:
     return np.abs(input)
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("sgn",))
+@export("dl", "Tensor", "Tensor_", aliases=("sgn",), out=True)
 @elementwise(
     glsl={
         "float32": "x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : 0.0",
@@ -73,7 +73,7 @@ abs.defgrad(lambda g, input: g * sign(input))
 UNCHANGED_INTEGERS = {"int32": "x", "int64": "x", "uint8": "x"}  # of functions that round
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl={"float32": "floor(x)"} | UNCHANGED_INTEGERS, kinds="iuf", grad=lambda g: zero(g))
 def floor(input: Array) -> Array:
     """The largest integer that is not above each element.
@@ -86,7 +86,7 @@ def floor(input: Array) -> Array:
     return np.floor(input) if input.dtype.kind == "f" else input
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl={"float32": "ceil(x)"} | UNCHANGED_INTEGERS, kinds="iuf", grad=lambda g: zero(g))
 def ceil(input: Array) -> Array:
     """The smallest integer that is not below each element.
@@ -99,7 +99,7 @@ def ceil(input: Array) -> Array:
     return np.ceil(input) if input.dtype.kind == "f" else input
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("fix",))
+@export("dl", "Tensor", "Tensor_", aliases=("fix",), out=True)
 @elementwise(glsl={"float32": "trunc(x)"} | UNCHANGED_INTEGERS, kinds="iuf", grad=lambda g: zero(g))
 def trunc(input: Array) -> Array:
     """Each element without its fraction.
@@ -125,7 +125,7 @@ def round_even(input: Array) -> Array:
     return np.rint(input) if input.dtype.kind == "f" else input
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 def round(input: Array, *, decimals: int = 0) -> Array:
     """Each element rounded to a number of decimals, ties to even; its gradient is 0.
 
@@ -153,7 +153,7 @@ def _call_for_dtypes(function: str) -> dict[str, str]:
     return dict.fromkeys(("float32", "int32", "int64", "uint8"), f"{function}(a, b)")
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl=_call_for_dtypes("remainderf"),
     kinds="iuf",
@@ -171,7 +171,7 @@ def remainder(input: Array, other: Array) -> Array:
     return np.remainder(input, other)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl=_call_for_dtypes("fmodf"),
     kinds="iuf",
@@ -190,7 +190,7 @@ def fmod(input: Array, other: Array) -> Array:
     return np.fmod(input, other)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl=_call_for_dtypes("floor_dividef"), kinds="iuf", grad=(lambda g: zero(g), lambda g: zero(g)))
 def floor_divide(input: Array, other: Array) -> Array:
     """The quotient of each pair of elements, rounded down, as ``//``.

@@ -12,7 +12,7 @@ from dl4all.ops.elementwise.rounding import zero
 from dl4all.ops.elementwise.transcendental import exp
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl="lgammaf(x)", promotion="float", domain={"input": (0.1, 8)})
 def lgamma(input: Array) -> Array:
     """The natural logarithm of the gamma function's absolute value; infinite for 0, -1, -2 and so on.
@@ -25,7 +25,7 @@ def lgamma(input: Array) -> Array:
     return special_functions.log_gamma(input)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl="digammaf(x)", promotion="float", domain={"input": (0.1, 8)})
 def digamma(input: Array) -> Array:
     """The derivative of :func:`lgamma`; nan for -1, -2 and so on, infinite for 0.
@@ -59,7 +59,7 @@ lgamma.defgrad(lambda g, input: g * digamma(input))
 digamma.defgrad(lambda g, input: g * zeta(zero(input) + 2, input))
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl="erfinvf(x)",
     promotion="float",

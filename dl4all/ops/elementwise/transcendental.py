@@ -23,7 +23,7 @@ from dl4all.ops.elementwise.declare import elementwise
 from dl4all.ops.elementwise.logic import logical_and, where
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl="sqrt(x)", promotion="float", domain={"input": (0.1, 8)}, grad=lambda g, result: g / (result * 2)
 )
@@ -38,7 +38,7 @@ def sqrt(input: Array) -> Array:
     return np.sqrt(input)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl="1.0 / sqrt(x)",
     promotion="float",
@@ -56,7 +56,7 @@ def rsqrt(input: Array) -> Array:
     return 1 / np.sqrt(input)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl="1.0 / x", promotion="float", grad=lambda g, result: -g * (result * result))
 def reciprocal(input: Array) -> Array:
     """1 divided by each element.
@@ -69,7 +69,7 @@ def reciprocal(input: Array) -> Array:
     return 1 / input
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl="expf(x)", promotion="float", grad=lambda g, result: g * result)
 def exp(input: Array) -> Array:
     """e to the power of each element.
@@ -82,7 +82,7 @@ def exp(input: Array) -> Array:
     return np.exp(input)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl="exp2f(x)", promotion="float", grad=lambda g, result: g * result * math.log(2))
 def exp2(input: Array) -> Array:
     """2 to the power of each element.
@@ -95,7 +95,7 @@ def exp2(input: Array) -> Array:
     return np.exp2(input)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl="expm1f(x)", promotion="float", grad=lambda g, result: g * (result + 1))
 def expm1(input: Array) -> Array:
     """e to the power of each element, minus 1, accurate for small elements too.
@@ -108,7 +108,7 @@ def expm1(input: Array) -> Array:
     return np.expm1(input)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl="logf(x)", promotion="float", domain={"input": (0.1, 8)}, grad=lambda g, input: g / input)
 def log(input: Array) -> Array:
     """The natural logarithm of each element, nan below 0.
@@ -121,7 +121,7 @@ def log(input: Array) -> Array:
     return np.log(input)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl="log2f(x)",
     promotion="float",
@@ -139,7 +139,7 @@ def log2(input: Array) -> Array:
     return np.log2(input)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl="log10f(x)",
     promotion="float",
@@ -157,7 +157,7 @@ def log10(input: Array) -> Array:
     return np.log10(input)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl="log1pf(x)", promotion="float", domain={"input": (-0.9, 8)}, grad=lambda g, input: g / (input + 1)
 )
@@ -172,7 +172,7 @@ def log1p(input: Array) -> Array:
     return np.log1p(input)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl="sinf(x)", promotion="float")
 def sin(input: Array) -> Array:
     """The sine of each element, in radians.
@@ -185,7 +185,7 @@ def sin(input: Array) -> Array:
     return np.sin(input)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl="cosf(x)", promotion="float", grad=lambda g, input: -g * sin(input))
 def cos(input: Array) -> Array:
     """The cosine of each element, in radians.
@@ -201,7 +201,7 @@ def cos(input: Array) -> Array:
 sin.defgrad(lambda g, input: g * cos(input))
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl="tanf(x)",
     promotion="float",
@@ -219,7 +219,7 @@ def tan(input: Array) -> Array:
     return np.tan(input)
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("arcsin",))
+@export("dl", "Tensor", "Tensor_", aliases=("arcsin",), out=True)
 @elementwise(
     glsl="asinf(x)",
     promotion="float",
@@ -237,7 +237,7 @@ def asin(input: Array) -> Array:
     return np.arcsin(input)
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("arccos",))
+@export("dl", "Tensor", "Tensor_", aliases=("arccos",), out=True)
 @elementwise(
     glsl="acosf(x)",
     promotion="float",
@@ -255,7 +255,7 @@ def acos(input: Array) -> Array:
     return np.arccos(input)
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("arctan",))
+@export("dl", "Tensor", "Tensor_", aliases=("arctan",), out=True)
 @elementwise(glsl="atanf(x)", promotion="float", grad=lambda g, input: g / (input * input + 1))
 def atan(input: Array) -> Array:
     """The angle between -pi/2 and pi/2 whose tangent is each element.
@@ -268,7 +268,7 @@ def atan(input: Array) -> Array:
     return np.arctan(input)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl="sinhf(x)", promotion="float")
 def sinh(input: Array) -> Array:
     """The hyperbolic sine of each element.
@@ -281,7 +281,7 @@ def sinh(input: Array) -> Array:
     return np.sinh(input)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(glsl="coshf(x)", promotion="float", grad=lambda g, input: g * sinh(input))
 def cosh(input: Array) -> Array:
     """The hyperbolic cosine of each element.
@@ -297,7 +297,7 @@ def cosh(input: Array) -> Array:
 sinh.defgrad(lambda g, input: g * cosh(input))
 
 
-@export("dl", "Tensor", "Tensor_", "F")
+@export("dl", "Tensor", "Tensor_", "F", out=True)
 @elementwise(glsl="tanhf(x)", promotion="float")
 def tanh(input: Array) -> Array:
     """The hyperbolic tangent of each element.
@@ -329,7 +329,7 @@ tanh_backward.defgrad(
 )
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 def square(input: Array) -> Array:
     """The square of each element, of bools as int64.
 
@@ -347,7 +347,7 @@ def _inverse_square_length(input: Any, other: Any) -> Any:
     return where(squares == 0, 0.0, reciprocal(squares))
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("arctan2",))
+@export("dl", "Tensor", "Tensor_", aliases=("arctan2",), out=True)
 @elementwise(
     glsl="atan2f(a, b)",
     promotion="float",
@@ -373,7 +373,7 @@ def map_elements(function: Callable[[float], float], array: npt.NDArray[Any]) ->
     return results.reshape(array.shape).astype(array.dtype)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl="erff(x)",
     promotion="float",
@@ -390,7 +390,7 @@ def erf(input: Array) -> Array:
     return map_elements(math.erf, input)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl="erfcf(x)",
     promotion="float",
@@ -430,7 +430,7 @@ def _exponent_gradient(g: Any, input: Any, exponent: Any, result: Any) -> Any:
     return g * where(is_constant, 0.0, slope)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @elementwise(
     glsl=dict.fromkeys(("float32", "int32", "int64"), "powf(a, b)"),
     kinds="iuf",

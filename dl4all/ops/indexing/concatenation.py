@@ -28,7 +28,7 @@ EMPTY_SHAPE = (0,)
 """Tensors of this shape may stand among any others in cat, as in PyTorch."""
 
 
-@export("dl", aliases=("concat", "concatenate"))
+@export("dl", aliases=("concat", "concatenate"), out=True)
 def cat(tensors: Sequence[T], dim: int = 0) -> T:
     """Concatenate tensors along axis `dim`, in their common dtype.
 
@@ -132,7 +132,7 @@ def _cast(tensor: TensorBase, dtype: np.dtype[Any]) -> TensorBase:
     return result
 
 
-@export("dl")
+@export("dl", out=True)
 def stack(tensors: Sequence[T], dim: int = 0) -> T:
     """Stack tensors of one shape along a new axis `dim`.
 
@@ -178,14 +178,14 @@ def prepend_axes(tensor: T, ndim: int) -> T:
     return reshape(tensor, (*(1,) * missing, *tensor.shape)) if missing else tensor
 
 
-@export("dl")
+@export("dl", out=True)
 def hstack(tensors: Sequence[T]) -> T:
     """:func:`cat` along the second axis; along the first one if the tensors are 1-d."""
     rows = [prepend_axes(tensor, 1) for tensor in _checked_list("hstack", tensors)]
     return cat(rows, 0 if len(rows[0].shape) == 1 else 1)
 
 
-@export("dl", aliases=("row_stack",))
+@export("dl", aliases=("row_stack",), out=True)
 def vstack(tensors: Sequence[T]) -> T:
     """:func:`cat` along the first axis; a 1-d tensor counts as a row."""
     return cat([prepend_axes(tensor, 2) for tensor in _checked_list("vstack", tensors)], 0)

@@ -55,7 +55,7 @@ from dl4all.ops.sorting.selection import select_in_rows
 T = TypeVar("T", bound=TensorBase)
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @reads("index")
 def index_select(input: T, dim: int, index: Array | NDArray | Sequence[int]) -> T:
     """Select elements along axis `dim` by index, in the order of the indices.
@@ -89,7 +89,7 @@ def index_select(input: T, dim: int, index: Array | NDArray | Sequence[int]) -> 
     return select_indices(source, axis, indices)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @reads("index")
 def index_add(
     input: T, dim: int, index: Array | NDArray | Sequence[int], source: T, *, alpha: float = 1
@@ -175,7 +175,7 @@ def _check_fit(name: str, shape: Shape, axis: int, index_shape: Shape) -> None:
         )
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @reads("index")
 def gather(input: T, dim: int, index: Array | NDArray | Sequence[object], *, sparse_grad: bool = False) -> T:
     """Select one element along axis `dim` for each index.
@@ -290,7 +290,7 @@ def expanded_number(like: T, value: Any, shape: Shape, name: str = "fill_") -> T
     return expand(element, shape)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @reads("index")
 def scatter_add(input: T, dim: int, index: Array | NDArray | Sequence[object], src: T) -> T:
     """Add to one element along axis `dim` for each index.
@@ -321,7 +321,7 @@ def scatter_add(input: T, dim: int, index: Array | NDArray | Sequence[object], s
     return add(input, reshape(take_rows_backward(rows, flat, input.numel()), input.shape))  # type: ignore[no-any-return]
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @reads("index")
 def take(input: T, index: Array | NDArray | Sequence[object]) -> T:
     """Select elements of the flattened tensor by index; the result has the index's shape.
@@ -356,7 +356,7 @@ def _counted_from_the_front(indices: Any, size: int) -> Any:
     return where(indices < 0, indices + size, indices)
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @reads("indices")
 def take_along_dim(input: T, indices: Array | NDArray | Sequence[object], dim: int | None = None) -> T:
     """:func:`gather` with the other axes broadcast; without `dim`, from the flattened tensor.
@@ -409,7 +409,7 @@ def bool_mask(name: str, mask: Any) -> NDArray:
     return array
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @reads("mask")
 def masked_select(input: T, mask: Array | NDArray | Sequence[object]) -> T:
     """Select the elements where a mask of bools, broadcast, is true, in row-major order.
@@ -446,7 +446,7 @@ def masked_select(input: T, mask: Array | NDArray | Sequence[object]) -> T:
     return by_kernels_or_host("masked_select", input, kernels, host, waits=True)
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @reads("input")
 def nonzero(input: T, as_tuple: bool = False) -> Array:
     """Indices of the elements that are not zero.

@@ -18,25 +18,6 @@ from dl4all.ops.memory.copy import copy_into, fresh_copy
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OUT_FUNCTIONS = (
-    "abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax any arccos "
-    "arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin argsort asin asinh atan atan2 atanh "
-    "baddbmm bitwise_and bitwise_not bitwise_or bitwise_xor bmm bucketize cat ceil chain_matmul clamp "
-    "clamp_max clamp_min clip column_stack concat concatenate copysign cos cosh count_nonzero cross "
-    "cummax cummin cumprod cumsum deg2rad diag diff digamma div divide dot dstack eq erf erfc erfinv exp "
-    "exp2 expm1 fix float_power floor floor_divide fmax fmin fmod frac gather ge ger greater "
-    "greater_equal gt heaviside histc hstack hypot index_add index_copy index_select inner isin isneginf "
-    "isposinf kron kthvalue ldexp le lerp less less_equal lgamma log log10 log1p log2 log_softmax "
-    "logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor logit logsumexp lt "
-    "masked_select matmul matrix_power max maximum mean median min minimum mm mode msort mul multiply mv "
-    "nan_to_num nanmean nanmedian nansum ne neg negative nonzero norm not_equal outer pow prod quantile "
-    "rad2deg reciprocal remainder renorm repeat_interleave round rsqrt scatter scatter_add scatter_reduce "
-    "searchsorted sgn sigmoid sign signbit sin sinc sinh softmax sort sqrt square stack std std_mean sub "
-    "subtract sum take take_along_dim tan tanh tensordot topk tril triu true_divide trunc var var_mean "
-    "vdot vstack where xlogy"
-)
-"""The functions of ``dl`` that take `out`, as those of ``torch`` do."""
-
 
 def with_out(function: F) -> F:
     """The function, which takes `out` too: a tensor for its result, or a tuple of tensors for several.

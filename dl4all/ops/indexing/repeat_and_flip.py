@@ -73,7 +73,7 @@ def tile(input: T, *args: int | Shape, **named: Shape) -> T:
     return repeat(input, (*(1,) * (len(input.shape) - len(counts)), *counts))
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @reads("repeats")
 def repeat_interleave(
     input: T,

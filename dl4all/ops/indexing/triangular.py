@@ -59,7 +59,7 @@ EXAMPLES = (
 )  # fmt: skip
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @op(
     infer=_infer_triangle("tril"),
     kernel=Kernel(_run_triangle(False), (TRIANGLE[False][4],), (*MOVABLE_DTYPES, *SHORT_DTYPES)),
@@ -89,7 +89,7 @@ def tril(input: Array, diagonal: int = 0) -> Array:
 tril.defgrad(lambda g, diagonal: tril(g, diagonal))
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @op(
     infer=_infer_triangle("triu"),
     kernel=Kernel(_run_triangle(True), (TRIANGLE[True][4],), (*MOVABLE_DTYPES, *SHORT_DTYPES)),
@@ -154,7 +154,7 @@ def diag_embed(input: T, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T:
     return in_order(matrices, [places[axis] if axis in places else next(others) for axis in range(ndim)])
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 def diag(input: T, diagonal: int = 0) -> T:
     """The diagonal of a matrix, or the matrix with a vector on its diagonal.
 

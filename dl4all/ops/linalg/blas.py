@@ -26,7 +26,7 @@ def _check_axes(op: str, *operands: tuple[Array, int]) -> None:
         )
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 def mm(input: Array, mat2: Array) -> Array:
     """Product of two matrices, (M, K) and (K, N).
 
@@ -42,7 +42,7 @@ def mm(input: Array, mat2: Array) -> Array:
     return matmul(input, mat2)
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 def mv(input: Array, vec: Array) -> Array:
     """Product of a matrix (M, K) and a vector (K,).
 
@@ -58,7 +58,7 @@ def mv(input: Array, vec: Array) -> Array:
     return matmul(input, vec)
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 def bmm(input: Array, mat2: Array) -> Array:
     """Products of two batches of matrices, (B, M, K) and (B, K, N).
 
@@ -76,7 +76,7 @@ def bmm(input: Array, mat2: Array) -> Array:
     return matmul(input, mat2)
 
 
-@export("dl", "Tensor", aliases=("ger",))
+@export("dl", "Tensor", aliases=("ger",), out=True)
 def outer(input: Array, vec2: Array) -> Array:
     """Outer product: each element of a vector (M,) times each of another (N,), a matrix (M, N).
 
@@ -92,7 +92,7 @@ def outer(input: Array, vec2: Array) -> Array:
     return mul(reshape(input, input.shape[0], 1), vec2)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 def addmm(input: Array, mat1: Array, mat2: Array, *, beta: float = 1, alpha: float = 1) -> Array:
     """``beta * input + alpha * mat1 @ mat2``, for matrices; `input` broadcasts.
 
@@ -108,7 +108,7 @@ def addmm(input: Array, mat1: Array, mat2: Array, *, beta: float = 1, alpha: flo
     return _add_scaled("addmm", input, matmul(mat1, mat2), beta, alpha)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 def baddbmm(input: Array, batch1: Array, batch2: Array, *, beta: float = 1, alpha: float = 1) -> Array:
     """:func:`addmm` for batches of matrices.
 
@@ -123,7 +123,7 @@ def baddbmm(input: Array, batch1: Array, batch2: Array, *, beta: float = 1, alph
     return _add_scaled("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 def addmv(input: Array, mat: Array, vec: Array, *, beta: float = 1, alpha: float = 1) -> Array:
     """``beta * input + alpha * (mat @ vec)``.
 
@@ -138,7 +138,7 @@ def addmv(input: Array, mat: Array, vec: Array, *, beta: float = 1, alpha: float
     return _add_scaled("addmv", input, mv(mat, vec), beta, alpha)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 def addr(input: Array, vec1: Array, vec2: Array, *, beta: float = 1, alpha: float = 1) -> Array:
     """``beta * input + alpha * outer(vec1, vec2)``.
 
@@ -155,7 +155,7 @@ def addr(input: Array, vec1: Array, vec2: Array, *, beta: float = 1, alpha: floa
     return result if product.dtype.kind != "b" or input.dtype.kind != "b" else cast(result, "bool")
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 def addbmm(input: Array, batch1: Array, batch2: Array, *, beta: float = 1, alpha: float = 1) -> Array:
     """``beta * input + alpha * bmm(batch1, batch2).sum(0)``.
 

@@ -48,7 +48,7 @@ def run_dot(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
     SUM_REDUCTION.merge_slices(out, states, slices)
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @op(
     infer=_infer_dot,
     kernel=Kernel(run_dot, DOT_SHADERS),

@@ -103,7 +103,7 @@ def _reshape(tensor: Any, shape: Shape) -> Any:
     return tensor if tensor.shape == shape else reshape(tensor, *shape)
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @op(
     infer=_infer_matmul,
     flops=_matmul_flops,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.composite.binary import logaddexp
+from dl4all.functions.elementwise.binary import logaddexp
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, from_host

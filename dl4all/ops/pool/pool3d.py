@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.composite.division import div
-from dl4all.ops.composite.host import to_device_of
+from dl4all.functions.elementwise.division import div
+from dl4all.functions.host import to_device_of
 from dl4all.ops.conv.window import sizes
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array

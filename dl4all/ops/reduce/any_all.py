@@ -26,7 +26,7 @@ def _run_count(out: TensorBase, input: TensorBase, *, dim: Any) -> None:
     COUNT_REDUCTION(out, x, axes_of("count_nonzero", dim, len(input.shape)))
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @op(
     infer=_infer_count,
     kernel=Kernel(_run_count, COUNT_REDUCTION.shaders, ("int64",)),
@@ -66,7 +66,7 @@ def count_nonzero(input: Array, dim: Dims = None) -> Array:
 count_nonzero.define_fold(fold_linear(count_nonzero, named_axes))
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 def any(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
     """Whether any element along axes is not 0: bool, but uint8 for uint8.
 
@@ -79,7 +79,7 @@ def any(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
     return _truth(gt(sum(ne(x, 0), dim, keepdim, dtype="float32"), 0), input)
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 def all(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
     """Whether all elements along axes are not 0: bool, but uint8 for uint8.
 

@@ -101,7 +101,7 @@ def _extreme_gradient(g: Any, input: Any, result: Any, dim: Any, keepdim: bool) 
     return expand_reduced(g, input.shape, dim, keepdim) * share
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @op(
     infer=_infer_extreme("amax"),
     kernel=_extreme_kernel("amax", MAX_REDUCTION),
@@ -133,7 +133,7 @@ def amax(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     return input.max(axis=axes_of("amax", dim, input.ndim), keepdims=keepdim)
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @op(
     infer=_infer_extreme("amin"),
     kernel=_extreme_kernel("amin", MIN_REDUCTION),
@@ -201,7 +201,7 @@ def _host_index(name: str, input: Any, dim: Any, keepdim: bool) -> Any:
     return getattr(np, name)(input, axis=dim if input.ndim else None, keepdims=keepdim)
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @op(
     infer=_infer_index("argmax"),
     kernel=_index_kernel("argmax", ARGMAX_REDUCTION),
@@ -231,7 +231,7 @@ def argmax(input: Array, dim: int | None = None, keepdim: bool = False) -> Array
     return _host_index("argmax", input, dim, keepdim)
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @op(
     infer=_infer_index("argmin"),
     kernel=_index_kernel("argmin", ARGMIN_REDUCTION),
@@ -289,7 +289,7 @@ def max(input: Array, dim: int, keepdim: bool = False) -> Extremes: ...
 def max(input: Array, dim: TensorBase) -> Array: ...
 @overload
 def max(input: Array, *, other: TensorBase) -> Array: ...
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 def max(
     input: Array,
     dim: int | TensorBase | None = None,
@@ -329,7 +329,7 @@ def min(input: Array, dim: int, keepdim: bool = False) -> Extremes: ...
 def min(input: Array, dim: TensorBase) -> Array: ...
 @overload
 def min(input: Array, *, other: TensorBase) -> Array: ...
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 def min(
     input: Array,
     dim: int | TensorBase | None = None,
@@ -386,7 +386,7 @@ def _extreme_along_axis(name: str, input: Any, dim: int, keepdim: bool) -> Extre
     return result
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 def aminmax(input: Array, *, dim: int | None = None, keepdim: bool = False) -> Range:
     """The smallest and the largest element, along axis `dim` if it is given.
 

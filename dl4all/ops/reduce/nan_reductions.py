@@ -16,7 +16,7 @@ from dl4all.ops.reduce.repetition import once, repetition
 from dl4all.ops.reduce.sums import mean, sum
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 def nansum(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Array:
     """The sum of the elements along axes that are not nan.
 
@@ -32,7 +32,7 @@ def nansum(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTyp
     return sum(expand(zeros_for_nan, *input.shape), dim, keepdim, dtype=dtype)
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 def nanmean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Array:
     """The mean of the elements along axes that are not nan; nan where there are none.
 

@@ -106,7 +106,7 @@ def _infer_scan(name: str, input: TensorBase, dim: Any, dtype: Any) -> Result:
     return input.shape, sum_dtype(name, input, dtype)
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @op(
     infer=lambda input, dim, dtype: _infer_scan("cumsum", input, dim, dtype),
     kernel=Kernel(_run_cumsum, CUMSUM_SHADERS, ("float32", "int64")),
@@ -174,7 +174,7 @@ cumsum.defgrad(lambda g, dim: cumsum_backward(g, dim))
 cumsum_backward.defgrad(lambda g, dim: cumsum(g, dim))
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", out=True)
 @op(
     infer=lambda input, dim, dtype: _infer_scan("cumprod", input, dim, dtype),
     kernel=Kernel(

@@ -13,7 +13,7 @@ from dl4all.ops.memory.conversion import cast
 from dl4all.ops.reduce import softmax_function
 
 
-@export("dl", "Tensor", "F")
+@export("dl", "Tensor", "F", out=True)
 def softmax(input: Array, dim: int | None = None, dtype: DTypeLike = None, *, _stacklevel: int = 3) -> Array:
     """Exponentials of the elements divided by their sum along an axis.
 
@@ -41,7 +41,7 @@ def softmax(input: Array, dim: int | None = None, dtype: DTypeLike = None, *, _s
     return softmax_function.softmax(_converted(input, dtype), _axis("softmax", input, dim))
 
 
-@export("dl", "Tensor", "F")
+@export("dl", "Tensor", "F", out=True)
 def log_softmax(
     input: Array, dim: int | None = None, dtype: DTypeLike = None, *, _stacklevel: int = 3
 ) -> Array:
@@ -79,7 +79,7 @@ def softmin(input: Array, dim: int | None = None, dtype: DTypeLike = None, *, _s
     return softmax_function.softmax(neg(_converted(input, dtype)), _axis("softmin", input, dim))
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 def logsumexp(input: Array, dim: Dims, keepdim: bool = False) -> Array:
     """The logarithm of the sum of the exponentials along axes, without intermediate overflow.
 

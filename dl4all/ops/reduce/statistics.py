@@ -11,7 +11,7 @@ from dl4all.ops.reduce import variance
 from dl4all.ops.reduce.sums import mean
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 def var(
     input: Array,
     dim: Dims = None,
@@ -47,7 +47,7 @@ def var(
     return variance.var(input, dim, correction=correction, keepdim=keepdim)
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 def std(
     input: Array,
     dim: Dims = None,
@@ -77,7 +77,7 @@ def std(
     return variance.std(input, dim, correction=correction, keepdim=keepdim)
 
 
-@export("dl")
+@export("dl", out=True)
 def var_mean(
     input: Array,
     dim: Dims = None,
@@ -98,7 +98,7 @@ def var_mean(
     return variance.var(input, dim, correction=correction, keepdim=keepdim), mean(input, dim, keepdim)
 
 
-@export("dl")
+@export("dl", out=True)
 def std_mean(
     input: Array,
     dim: Dims = None,

@@ -165,7 +165,7 @@ def _run_sum(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dty
         reduce_integers(out, input, axes, "sum")
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @op(
     infer=_infer_sum("sum"),
     kernel=Kernel(_run_sum, (*SUM_REDUCTION.shaders, *COUNT_REDUCTION.shaders), ("float32", "int64")),
@@ -222,7 +222,7 @@ def _mean_gradient(g: Any, shapes: Any, dim: Any, keepdim: bool) -> Any:
     return expand_reduced(share, shape, dim, keepdim)
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @op(
     infer=_infer_mean,
     kernel=Kernel(_run_mean, SUM_REDUCTION.shaders),
@@ -279,7 +279,7 @@ def _prod_gradient(g: Any, input: Any, dim: Any, keepdim: bool) -> Any:
     return expand_reduced(g, input.shape, dim, keepdim) * where(zero, at_zero, at_nonzero)
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", out=True)
 @op(
     infer=_infer_sum("prod"),
     kernel=Kernel(_run_prod, PRODUCT_REDUCTION.shaders, ("float32", "int64")),

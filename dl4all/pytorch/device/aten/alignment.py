@@ -9,7 +9,7 @@ import numpy as np
 
 from dl4all import ops
 from dl4all.autograd.functional import vjp
-from dl4all.ops.composite.host import to_device_of
+from dl4all.functions.host import to_device_of
 from dl4all.ops.indexing.indices import integer_indices
 from dl4all.pytorch.device.dispatch.registration import declare
 from dl4all.tensor.tensor import Tensor

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dl4all import ops
-from dl4all.ops.composite.host import to_device_of
+from dl4all.functions.host import to_device_of
 from dl4all.ops.memory.copy import new_like
 from dl4all.pytorch.device.dispatch.registration import declare
 from dl4all.pytorch.device.storage.memory import NotNative

@@ -7,8 +7,8 @@ from typing import Any
 
 from dl4all import autograd, ops
 from dl4all.errors import ShapeError
-from dl4all.ops.composite.grid_sampler import PADDING_MODES, SAMPLING_MODES
-from dl4all.ops.composite.interpolation import resized
+from dl4all.functions.vision.grid_sampler import PADDING_MODES, SAMPLING_MODES
+from dl4all.functions.vision.interpolation import resized
 from dl4all.ops.indexing.gather_scatter import expanded_number
 from dl4all.pytorch.device.dispatch.registration import declare
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dl4all import ops
 from dl4all.autograd.functional import vjp
-from dl4all.ops.composite.host import to_device_of
+from dl4all.functions.host import to_device_of
 from dl4all.ops.loss.classification import class_indices, three_axes, total_weight
 from dl4all.ops.loss.reduction import reduced
 from dl4all.pytorch.device.dispatch.registration import declare

@@ -1,0 +1,1 @@
+"""Elementwise functions composed of ops."""

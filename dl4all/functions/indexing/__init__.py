@@ -1,0 +1,1 @@
+"""Reading and writing by indices, composed of ops."""

@@ -1,0 +1,1 @@
+"""Factorizations, linear systems and other functions of matrices."""

@@ -1,0 +1,1 @@
+"""Sums, differences and scans along axes, composed of ops."""

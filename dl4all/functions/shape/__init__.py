@@ -1,0 +1,1 @@
+"""Joining, splitting, views and windows, composed of ops."""

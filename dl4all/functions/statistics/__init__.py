@@ -1,0 +1,1 @@
+"""Covariance and histograms."""

@@ -1,0 +1,1 @@
+"""Interpolation, grids and shuffles of images."""
