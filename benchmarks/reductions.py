@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dl4all as dl
-from dl4all.ops.core.launch import run, shader
+from dl4all.ops.core.kernels.launch import run, shader
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.dot_product import dot_slices
 from dl4all.ops.linalg.matvec import METHODS, matvec_with_method

@@ -12,7 +12,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.functions import names
-from dl4all.tensor.methods import Methods
+from dl4all.tensor.mixins.methods import Methods
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,7 +33,7 @@ def test_stubs_list_what_a_module_has(module: ModuleType) -> None:
 
 
 def test_stubs_list_the_methods_of_tensors() -> None:
-    stub = ROOT / "dl4all" / "tensor" / "methods.pyi"
+    stub = ROOT / "dl4all" / "tensor" / "mixins" / "methods.pyi"
     (body,) = (
         node.body for node in ast.parse(stub.read_text("utf-8")).body if isinstance(node, ast.ClassDef)
     )

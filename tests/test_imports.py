@@ -159,7 +159,7 @@ def test_imports_point_one_way() -> None:
         ("dl4all.tensor.tensor", "from dl4all.ops.core.tensor_base import TensorBase", False),
         ("dl4all.io.weights", "from dl4all.models import resnet18", True),
         ("dl4all.models.resnet", "from dl4all import nn", False),
-        ("dl4all.nn.linear", "from dl4all.nn.module import Module", False),
+        ("dl4all.nn.modules.linear", "from dl4all.nn.module import Module", False),
         ("dl4all.cli.run", "import dl4all as dl", False),
         ("dl4all", "from dl4all.cli import main", True),
         ("dl4all.runtime.kompute.library", "import kp", False),

@@ -10,7 +10,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.pytorch import names
-from dl4all.pytorch.module_aliases import ALIASES, NAMES, module_name, public_name
+from dl4all.pytorch.module_aliases import ALIASES, FORMER, NAMES, module_name, public_name
 
 NEED_A_PACKAGE = {
     "dl4all.torch": "torch",
@@ -23,7 +23,7 @@ WITHIN = [
 ]
 
 
-@pytest.mark.parametrize("alias", sorted({*ALIASES, *WITHIN}))
+@pytest.mark.parametrize("alias", sorted({*ALIASES, *FORMER, *WITHIN}))
 def test_it_is_the_module(alias: str) -> None:
     pytest.importorskip(NEED_A_PACKAGE.get(alias, "dl4all"))
     name = module_name(alias)
@@ -34,7 +34,7 @@ def test_it_is_the_module(alias: str) -> None:
     assert module.__name__ == name
     assert module.__spec__ is not None
     assert module.__spec__.name == name
-    assert public_name(name) == alias
+    assert public_name(name) == (name if alias in FORMER else alias)
 
 
 def test_every_module_of_pytorchs_names_has_its_alias() -> None:

@@ -15,7 +15,7 @@ import pytest
 import dl4all
 from dl4all.graph.op_codes.interpreter import INTERPRETERS
 from dl4all.ops import all_shaders
-from dl4all.optim.foreign import COUNTED_ADAM, COUNTED_AMSGRAD
+from dl4all.optim.step.foreign import COUNTED_ADAM, COUNTED_AMSGRAD
 from tests.runtime.test_plugins import SUITE, TOY, write_distribution
 from tests.support.parts import PARTS
 

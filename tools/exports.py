@@ -310,7 +310,7 @@ def pages() -> dict[Path, str]:
         OPS / "__init__.pyi": ops_stub(found),
         ROOT / "functions" / "names.pyi": top_level_stub(found),
         ROOT / "nn" / "functional.pyi": functional_stub(found),
-        ROOT / "tensor" / "methods.pyi": methods_stub(found),
+        ROOT / "tensor" / "mixins" / "methods.pyi": methods_stub(found),
     }
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from dl4all.amp.autocast_mode import ELSEWHERE
 from dl4all.errors import ArgumentError, GradientError
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.optim.gradient_scale import unscale
 from dl4all.optim.optimizer import Optimizer
+from dl4all.optim.step.gradient_scale import unscale
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor.arguments import checked_state
 from dl4all.tensor.creation import tensor

@@ -14,7 +14,7 @@ import numpy as np
 
 from dl4all.errors import GradientError
 from dl4all.ops.core import tape
-from dl4all.ops.core.host_work import host_work
+from dl4all.ops.core.kernels.host_work import host_work
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tape import Edge, Gradient, Hook, Node
 from dl4all.ops.core.tensor_base import TensorBase

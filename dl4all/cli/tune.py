@@ -15,8 +15,8 @@ from rich.table import Table
 import dl4all as dl
 from dl4all import config
 from dl4all.errors import ArgumentError, DeviceError, Dl4allError
-from dl4all.ops.core import autotune
-from dl4all.ops.core.autotune import SPACES, Outcome, Space
+from dl4all.ops.core.kernels import autotune
+from dl4all.ops.core.kernels.autotune import SPACES, Outcome, Space
 from dl4all.ops.linalg import matvec
 from dl4all.runtime import device_records
 

@@ -10,8 +10,8 @@ from dl4all import ops
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.functions.matrices.pseudoinverse import numerical_rank, pseudoinverse
 from dl4all.ops import matmul, matrix_exp, matrix_power
+from dl4all.ops.core.arguments.numpy_names import with_numpy_names
 from dl4all.ops.core.limits import integer
-from dl4all.ops.core.numpy_names import with_numpy_names
 from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.tensor.creation import ones_like
 from dl4all.tensor.tensor import Tensor

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from dl4all import ops
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import functional
-from dl4all.nn.container import ModuleList, Sequential
-from dl4all.nn.linear import Linear
-from dl4all.nn.loss import _WeightedLoss
 from dl4all.nn.module import Module
+from dl4all.nn.modules.container import ModuleList, Sequential
+from dl4all.nn.modules.linear import Linear
+from dl4all.nn.modules.loss import _WeightedLoss
 from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.tensor.arguments import DeviceLike
 from dl4all.tensor.tensor import Tensor

@@ -9,8 +9,8 @@ import numpy as np
 
 from dl4all import ops
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.nn.conv import Size
 from dl4all.nn.module import Module
+from dl4all.nn.modules.conv import Size
 from dl4all.ops.conv.window import sizes
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.random import rand

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.core import philox, tape
+from dl4all.ops.core import tape
 from dl4all.ops.core.default_dtype import default
+from dl4all.ops.core.expressions import philox
 from dl4all.ops.core.limits import integer, real
 from dl4all.ops.core.tensor_base import Shape, from_host
 from dl4all.ops.indexing.inplace import begin_change

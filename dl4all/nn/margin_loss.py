@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dl4all.nn import functional
-from dl4all.nn.loss import _Loss
+from dl4all.nn.modules.loss import _Loss
 from dl4all.tensor.tensor import Tensor
 
 

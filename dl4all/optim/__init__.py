@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dl4all.ops.elementwise import joined as joined
-from dl4all.optim import foreign as foreign
-from dl4all.optim import gradient_scale as gradient_scale
 from dl4all.optim import lr_scheduler, swa_utils
 from dl4all.optim.adadelta import Adadelta
 from dl4all.optim.adafactor import Adafactor
@@ -23,6 +21,8 @@ from dl4all.optim.rmsprop import RMSprop
 from dl4all.optim.rprop import Rprop
 from dl4all.optim.sgd import SGD
 from dl4all.optim.sparse_adam import SparseAdam
+from dl4all.optim.step import foreign as foreign
+from dl4all.optim.step import gradient_scale as gradient_scale
 
 __all__ = [
     "ASGD",

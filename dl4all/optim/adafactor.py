@@ -10,8 +10,8 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.optim.optimizer import Optimizer, ParamsT
-from dl4all.optim.options import check_not_negative, number
-from dl4all.optim.saved_state import check_counts, check_numbers, on_host
+from dl4all.optim.state.options import check_not_negative, number
+from dl4all.optim.state.saved_state import check_counts, check_numbers, on_host
 from dl4all.scheduler.listeners import capture
 from dl4all.tensor.tensor import Tensor
 

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.optim.elementwise import ElementwiseOptimizer
-from dl4all.optim.kernels import Constants, Kernels
 from dl4all.optim.optimizer import NDArray, ParamsT
-from dl4all.optim.options import (
+from dl4all.optim.state.options import (
     check_decay_rates,
     check_not_negative,
     decay_constants,
@@ -18,6 +16,8 @@ from dl4all.optim.options import (
     number,
     step_constants,
 )
+from dl4all.optim.step.elementwise import ElementwiseOptimizer
+from dl4all.optim.step.kernels import Constants, Kernels
 from dl4all.tensor.tensor import Tensor
 
 ADAM = Kernels("adam", 2)

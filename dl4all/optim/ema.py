@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core.multi_tensor import MultiTensor
+from dl4all.ops.core.kernels.multi_tensor import MultiTensor
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import fresh_copy, overwrite
-from dl4all.optim.host_step import update_jobs
-from dl4all.optim.kernels import Kernels, no_kernel_of
+from dl4all.optim.step.host_step import update_jobs
+from dl4all.optim.step.kernels import Kernels, no_kernel_of
 from dl4all.scheduler import fallback
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.listeners import capture

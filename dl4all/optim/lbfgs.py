@@ -12,8 +12,8 @@ from dl4all.errors import ArgumentError, GradientError
 from dl4all.ops.indexing.concatenation import cat
 from dl4all.optim.line_search import Point, strong_wolfe
 from dl4all.optim.optimizer import Optimizer, ParamsT
-from dl4all.optim.options import check_not_negative, number
-from dl4all.optim.saved_state import check_numbers, on_host
+from dl4all.optim.state.options import check_not_negative, number
+from dl4all.optim.state.saved_state import check_numbers, on_host
 from dl4all.scheduler.listeners import capture
 from dl4all.tensor.tensor import Tensor
 

@@ -10,7 +10,7 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.ops.memory.bfloat16 import bfloat16_to_float32, float32_to_bfloat16
 from dl4all.optim.optimizer import Optimizer, ParamsT
-from dl4all.optim.options import check_not_negative, number
+from dl4all.optim.state.options import check_not_negative, number
 from dl4all.tensor.tensor import Tensor
 
 MOST_STEPS = 99

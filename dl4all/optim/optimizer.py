@@ -15,12 +15,12 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.limits import real
 from dl4all.ops.core.removable_handle import RemovableHandle, add_hook
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.optim.hooks import EVERY_STEP, KINDS, Hooks, hooked_step
-from dl4all.optim.hooks import register_optimizer_step_post_hook as register_optimizer_step_post_hook
-from dl4all.optim.hooks import register_optimizer_step_pre_hook as register_optimizer_step_pre_hook
-from dl4all.optim.options import check_implementation
-from dl4all.optim.param_group import ParamGroup
-from dl4all.optim.saved_state import checked_groups, loaded_value, saved_options
+from dl4all.optim.state.hooks import EVERY_STEP, KINDS, Hooks, hooked_step
+from dl4all.optim.state.hooks import register_optimizer_step_post_hook as register_optimizer_step_post_hook
+from dl4all.optim.state.hooks import register_optimizer_step_pre_hook as register_optimizer_step_pre_hook
+from dl4all.optim.state.options import check_implementation
+from dl4all.optim.state.param_group import ParamGroup
+from dl4all.optim.state.saved_state import checked_groups, loaded_value, saved_options
 from dl4all.scheduler.listeners import capture
 from dl4all.tensor.tensor import Tensor
 

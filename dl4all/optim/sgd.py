@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dl4all.errors import ArgumentError
-from dl4all.optim.elementwise import ElementwiseOptimizer
-from dl4all.optim.kernels import Constants, Kernels
 from dl4all.optim.optimizer import NDArray, ParamsT
-from dl4all.optim.options import check_not_negative, number, step_constants
+from dl4all.optim.state.options import check_not_negative, number, step_constants
+from dl4all.optim.step.elementwise import ElementwiseOptimizer
+from dl4all.optim.step.kernels import Constants, Kernels
 from dl4all.tensor.tensor import Tensor
 
 PLAIN = Kernels("sgd", 0)

@@ -8,7 +8,7 @@ from typing import Any
 from dl4all import ops
 from dl4all.errors import GradientError
 from dl4all.optim.optimizer import Optimizer, ParamsT
-from dl4all.optim.options import check_decay_rates, check_not_negative, number
+from dl4all.optim.state.options import check_decay_rates, check_not_negative, number
 from dl4all.tensor.creation import zeros_like
 from dl4all.tensor.sparse import SparseTensor
 from dl4all.tensor.tensor import Tensor

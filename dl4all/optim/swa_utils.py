@@ -11,12 +11,12 @@ from typing import Any, Literal
 from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError
 from dl4all.nn.module import Module
-from dl4all.nn.normalization import BatchNorm
-from dl4all.ops.core.multi_tensor import MultiTensor
+from dl4all.nn.modules.normalization import BatchNorm
+from dl4all.ops.core.kernels.multi_tensor import MultiTensor
 from dl4all.optim.ema import move_averages
 from dl4all.optim.lr_scheduler.base import LRScheduler, per_group
 from dl4all.optim.optimizer import Optimizer
-from dl4all.optim.options import number
+from dl4all.optim.state.options import number
 from dl4all.tensor.arguments import DeviceLike
 from dl4all.tensor.creation import tensor
 from dl4all.tensor.tensor import Tensor

@@ -20,13 +20,25 @@ ALIASES = {
     **{f"dl4all.{name}": f"dl4all.pytorch.names.{name}" for name in NAMES},
     **{f"dl4all.{name}": f"dl4all.functions.{name}" for name in ("func", "linalg", "sparse")},
     "dl4all.torch": "dl4all.pytorch.device",
+}
+"""The names of modules by those under which people import them; whatever lies in a module goes with it."""
+
+LAYERS = (
+    "activation", "container", "conv", "dropout", "embedding", "flatten", "lazy", "linear", "loss",
+    "normalization", "padding", "pooling", "rnn", "transformer", "upsampling",
+)  # fmt: skip
+"""Modules of layers: models that were pickled by earlier versions name their classes there."""
+
+FORMER = {
+    **{f"dl4all.nn.{name}": f"dl4all.nn.modules.{name}" for name in LAYERS},
     "dl4all.graph.compiled": "dl4all.graph.run.compiled",
     "dl4all.graph.trace": "dl4all.graph.tracing.trace",
     "dl4all.multi_device.inference_queue": "dl4all.multi_device.serving.inference_queue",
+    "dl4all.ops.core.autotune": "dl4all.ops.core.kernels.autotune",
     "dl4all.scheduler.simulation": "dl4all.scheduler.cost.simulation",
     "dl4all.scheduler.statistics": "dl4all.scheduler.monitor.statistics",
 }
-"""The names of modules by their other names; whatever lies in a module goes with it."""
+"""The names of modules by those that they had in earlier versions, where pages or files name them."""
 
 
 def module_name(alias: str) -> str | None:
@@ -37,8 +49,8 @@ def module_name(alias: str) -> str | None:
     """
     begin, rest = alias, ""
     while begin:
-        if begin in ALIASES:
-            return ALIASES[begin] + rest
+        if (name := ALIASES.get(begin) or FORMER.get(begin)) is not None:
+            return name + rest
         begin, _, last = begin.rpartition(".")
         rest = f".{last}{rest}"
     return None

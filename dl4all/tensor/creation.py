@@ -32,7 +32,7 @@ from dl4all.tensor.arguments import (
     checked_shape,
     float_dtype,
 )
-from dl4all.tensor.interop import array_from_dlpack
+from dl4all.tensor.mixins.interop import array_from_dlpack
 from dl4all.tensor.tensor import Tensor
 
 __all__ = [

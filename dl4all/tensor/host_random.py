@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.functions.host import computed_on_host
-from dl4all.ops.core import philox
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.expressions import philox
 from dl4all.ops.core.limits import check_shape, host_memory, integer
 from dl4all.ops.core.tensor_base import DTypeLike, Shape, TensorBase
 from dl4all.ops.random.distributions import unit_numbers

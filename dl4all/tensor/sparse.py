@@ -17,9 +17,9 @@ import numpy as np
 from dl4all import ops
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides
+from dl4all.ops.core.arguments.tensor_like import TensorLike
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, Shape, TensorBase
-from dl4all.ops.core.tensor_like import TensorLike
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor.arguments import DeviceLike, device_and_dtype
 from dl4all.tensor.creation import as_tensor, zeros

@@ -20,17 +20,17 @@ from dl4all.ops.elementwise.comparison import eq, ne
 from dl4all.ops.memory import transfer
 from dl4all.ops.memory.copy import unshared
 from dl4all.ops.memory.views import in_order
-from dl4all.tensor import interop
 from dl4all.tensor.arguments import DeviceLike, device_and_dtype
-from dl4all.tensor.conversions import Conversions
-from dl4all.tensor.gradients import Gradients
-from dl4all.tensor.inplace import InplaceMethods
-from dl4all.tensor.methods import Methods
-from dl4all.tensor.new_tensors import NewTensors
+from dl4all.tensor.mixins import interop
+from dl4all.tensor.mixins.conversions import Conversions
+from dl4all.tensor.mixins.gradients import Gradients
+from dl4all.tensor.mixins.inplace import InplaceMethods
+from dl4all.tensor.mixins.methods import Methods
+from dl4all.tensor.mixins.new_tensors import NewTensors
+from dl4all.tensor.mixins.properties import Properties
+from dl4all.tensor.mixins.random_fills import RandomFills
+from dl4all.tensor.mixins.reflected_operators import ReflectedOperators
 from dl4all.tensor.print_options import text_of
-from dl4all.tensor.properties import Properties
-from dl4all.tensor.random_fills import RandomFills
-from dl4all.tensor.reflected_operators import ReflectedOperators
 
 if TYPE_CHECKING:
     from dl4all.tensor.sparse import SparseTensor  # which has the class below as a base

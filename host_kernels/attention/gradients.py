@@ -25,8 +25,8 @@ from dl4all.host_kernels.attention.scores import (
 from dl4all.host_kernels.lib.rows import row_passes
 from dl4all.host_kernels.linalg.gemm import Panels, Rows, multiply, pack_parts
 from dl4all.host_kernels.linalg.gemm_tiles import ADD, tile_sizes
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
 

@@ -13,8 +13,8 @@ import numpy as np
 from dl4all.host_kernels.linalg.gemm import pack, pack_parts
 from dl4all.host_kernels.linalg.gemm_panels import panel_elements
 from dl4all.host_kernels.linalg.gemm_tiles import BLOCK, tile_sizes
-from dl4all.ops.core.host_kernel import Layout
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import Layout
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import functions, provider
 from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
 

@@ -32,8 +32,8 @@ from dl4all.host_kernels.lib.rows import CHUNK
 from dl4all.ops.conv import host_fft
 from dl4all.ops.conv.convolution import ConvArgs
 from dl4all.ops.conv.window import three_axes
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES
 
 MOST_WASTE = 1.04

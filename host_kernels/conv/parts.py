@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dl4all.host_kernels.conv.columns import Columns
 from dl4all.host_kernels.lib.dot_tiles import Tile
 from dl4all.ops.conv.window import Window
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.tensor_base import Shape
 
 MOST_ROWS = 192

@@ -6,8 +6,8 @@ from dl4all.host_kernels.conv.columns import NUMBERS, Columns, vector_loader
 from dl4all.host_kernels.conv.parts import GRAIN, three
 from dl4all.host_kernels.lib.dot_tiles import vector_lanes
 from dl4all.ops.conv.window import Window, three_axes
-from dl4all.ops.core.host_kernel import HostLaunch, Layout
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, Module, vector
 
 ROWS = 4

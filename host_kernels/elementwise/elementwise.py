@@ -22,9 +22,9 @@ from dl4all.host_kernels.elementwise.expressions import (
     store_element,
 )
 from dl4all.host_kernels.lib.rows import row_passes
-from dl4all.ops.core.expression import Expression, functions_of
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.expressions.expression import Expression, functions_of
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.runtime.cpu.llvm import provider

@@ -1,4 +1,4 @@
-"""The second printer of expressions: as LLVM IR, beside :func:`dl4all.ops.core.expression.print_glsl`.
+"""The second printer of expressions: as LLVM IR. That of GLSL is in ``ops/core/expressions/expression.py``.
 
 Numbers that are written in an expression have no type of their own: they take that of what they are combined
 with, so that an expression that is declared for float32 can be computed in float64, too.
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dl4all.ops.core.expression import (
+from dl4all.ops.core.expressions.expression import (
     Binary,
     Call,
     Choice,
@@ -23,7 +23,7 @@ from dl4all.ops.core.expression import (
     Unary,
     children,
 )
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import error_functions, functions, remainders, trigonometry
 from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, Code, Value, element_of, lanes_of, vector
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from dl4all.host_kernels.lib.elements import loaded, memory_type
 from dl4all.host_kernels.lib.rows import CHUNK
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, contiguous_strides
 from dl4all.runtime.cpu.llvm.ir import Code, Module

@@ -15,8 +15,8 @@ import numpy as np
 from dl4all.host_kernels.lib.rows import CHUNK, row_passes
 from dl4all.host_kernels.memory.copies import RAW_TYPES
 from dl4all.host_kernels.reduce.reduction_units import KINDS
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, Module, Value, vector
 

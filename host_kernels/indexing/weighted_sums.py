@@ -8,8 +8,8 @@ from dl4all.host_kernels.lib.lines import Slots
 from dl4all.host_kernels.lib.rows import grain_of, row_passes
 from dl4all.host_kernels.normalization.batch_norm import check_contiguous
 from dl4all.host_kernels.pool.pooling import fill
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import FLOATS, Code, Operand, Value, element_of, lanes_of, vector
 

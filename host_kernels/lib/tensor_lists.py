@@ -14,8 +14,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from dl4all.host_kernels.lib.rows import CHUNK, row_passes
-from dl4all.ops.core.host_kernel import HostLaunch, Layout
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, Module, Value, vector
 

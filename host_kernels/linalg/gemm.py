@@ -36,7 +36,7 @@ from dl4all.host_kernels.linalg.gemm_tiles import (
     prefetch,
     tile_sizes,
 )
-from dl4all.ops.core.host_kernel import HostLaunch
+from dl4all.ops.core.kernels.host_kernel import HostLaunch
 from dl4all.runtime.cpu.llvm.ir import SIZES, Code, Module, Operand, Value, vector
 from dl4all.runtime.cpu.llvm.provider import linked
 

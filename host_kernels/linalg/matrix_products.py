@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dl4all.host_kernels.linalg.gemm import Product, product_launch
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES

@@ -14,8 +14,8 @@ from dl4all.host_kernels.lib.lines import FIELDS, Geometry, Lines, Slots, each_l
 from dl4all.host_kernels.lib.rows import grain_of, row_passes
 from dl4all.host_kernels.normalization.batch_norm import check_contiguous
 from dl4all.host_kernels.normalization.softmax import WORK, largest_and_sum
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.loss.classification import three_axes
 from dl4all.runtime.cpu.llvm import functions, provider
 from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, Module, Value, vector

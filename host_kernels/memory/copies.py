@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from dl4all.host_kernels.lib.elements import converted, in_memory, memory_type
 from dl4all.host_kernels.lib.rows import CHUNK
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import basic, merge_axes
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.runtime.cpu.llvm import provider

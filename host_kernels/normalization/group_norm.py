@@ -15,7 +15,7 @@ from typing import Any
 from dl4all.host_kernels.lib.lines import COPIES, FIELDS, Geometry, Lines, Slots, blocked_passes, each_line
 from dl4all.host_kernels.lib.rows import CHUNK, row_passes, unrolled_passes
 from dl4all.host_kernels.normalization.batch_norm import check_contiguous, deviation
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from dl4all.host_kernels.lib.lines import FIELDS, Geometry, Lines, Slots, each_line, larger, largest_lane
 from dl4all.host_kernels.normalization.batch_norm import check_contiguous
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import functions, provider
 from dl4all.runtime.cpu.llvm.ir import Code, Module, Value
 

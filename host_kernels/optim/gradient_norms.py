@@ -8,8 +8,8 @@ import numpy as np
 
 from dl4all.host_kernels.lib.rows import CHUNK, row_passes
 from dl4all.host_kernels.lib.tensor_lists import for_all_jobs, list_launch, pieces
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Module, Value, vector
 

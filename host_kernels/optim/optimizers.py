@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dl4all.host_kernels.lib.tensor_lists import Rule, elementwise_lists, list_launch
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
 from dl4all.runtime.cpu.llvm.ir import Code, Module, Value
 
 

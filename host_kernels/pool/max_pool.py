@@ -25,7 +25,7 @@ from dl4all.host_kernels.pool.pooling import (
     planes_of,
     row_span,
 )
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
 from dl4all.ops.pool.max_pool import max_pooling
 from dl4all.ops.pool.windows import Pooling, adaptive
 from dl4all.runtime.cpu.llvm import provider

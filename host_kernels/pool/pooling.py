@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from dl4all.host_kernels.lib.lines import Slots
 from dl4all.host_kernels.lib.rows import grain_of, row_passes
-from dl4all.ops.core.host_kernel import Layout
+from dl4all.ops.core.kernels.host_kernel import Layout
 from dl4all.ops.pool.windows import Pooling
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Code, Value, vector

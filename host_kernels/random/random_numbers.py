@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dl4all.host_kernels.lib.lines import Slots
 from dl4all.host_kernels.lib.rows import CHUNK
 from dl4all.host_kernels.normalization.batch_norm import check_contiguous
-from dl4all.ops.core import philox
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.expressions import philox
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.random.dropout_functions import threshold_and_scale
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dl4all.host_kernels.reduce.reduction_units import KINDS, WIDE, Types, Units, folded
 from dl4all.host_kernels.reduce.reductions import geometry, lanes_for, partition, types_of
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm.ir import SIZES, Code, Module, Value, vector
 
 LARGEST_PLACE = 2**31 - 1

@@ -19,8 +19,8 @@ from dl4all.host_kernels.reduce.reduction_units import (
     Types,
     reduction,
 )
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tape import repeated_axes
 from dl4all.ops.core.tensor_base import Shape

@@ -23,8 +23,8 @@ from dl4all.host_kernels.rnn.tiles import (
     segment,
     segments_part,
 )
-from dl4all.ops.core.host_kernel import LONG, HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import LONG, HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.rnn import layout
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector

@@ -8,8 +8,8 @@ import numpy as np
 
 from dl4all.host_kernels.lib.rows import grain_of, row_passes
 from dl4all.host_kernels.rnn import gates as recurrent_gates
-from dl4all.ops.core.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
 

@@ -1,4 +1,4 @@
-"""The launch plans of a device (:mod:`dl4all.ops.core.launch_plan`), and which calls might get one."""
+"""The launch plans of a device, and the calls that might get one."""
 
 from __future__ import annotations
 

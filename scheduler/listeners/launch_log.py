@@ -1,4 +1,4 @@
-"""What a device is had do while an op computes, for launch plans (:mod:`dl4all.ops.core.launch_plan`).
+"""Records of the launches of one op, for :mod:`dl4all.ops.core.kernels.launch_plan`.
 
 Devices tell :data:`active` of memory and launches. Whatever a repetition of the launches alone would leave
 out (transfers, waits, random numbers, checks of indices, choices that may come out differently next time)

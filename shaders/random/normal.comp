@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "philox.glsl"
-// Normal fill: n numbers with a mean and a standard deviation. dl4all/ops/core/philox.py describes the algorithm. It
+// Normal fill: n numbers with a mean and a standard deviation. dl4all/ops/core/expressions/philox.py describes the algorithm. It
 // is computed in integers, because devices round logarithms, square roots and quotients differently.
 
 layout(local_size_x = 128) in;

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import dl4all as dl
-from dl4all.ops.core import autotune
+from dl4all.ops.core.kernels import autotune
 from dl4all.scheduler.device import plan_table
 from dl4all.scheduler.device.current import device
 

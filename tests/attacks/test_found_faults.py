@@ -19,7 +19,7 @@ import dl4all as dl
 from dl4all.errors import ArgumentError, OutOfMemoryError
 from dl4all.graph.run.compiled import CompileWarning
 from dl4all.nn import functional as F
-from dl4all.ops.core.launch_plan import call_of
+from dl4all.ops.core.kernels.launch_plan import call_of
 from dl4all.scheduler.device.device import Device
 from tests.conftest import need, run_python
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dl4all.ops.core.autotune import MOST_CLASSES
+from dl4all.ops.core.kernels.autotune import MOST_CLASSES
 from tests.conftest import need, run_python
 
 

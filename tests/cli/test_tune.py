@@ -16,8 +16,8 @@ from click.testing import CliRunner
 import dl4all as dl
 from dl4all.cli import cli
 from dl4all.errors import OutOfMemoryError
-from dl4all.ops.core import autotune
-from dl4all.ops.core.autotune import SPACES
+from dl4all.ops.core.kernels import autotune
+from dl4all.ops.core.kernels.autotune import SPACES
 from dl4all.ops.linalg import gemm, matvec
 from dl4all.runtime import device_records
 from tests.cli.conftest import Command

@@ -18,7 +18,7 @@ from dl4all.graph.ir.graph import Binding, Buffer, Graph, HostCall, Node, Value
 from dl4all.graph.tracing.trace import trace
 from dl4all.nn import functional as F
 from dl4all.ops import REGISTRY
-from dl4all.ops.core.host_work import TENSOR, ArrayView, BodyCall, HostWork
+from dl4all.ops.core.kernels.host_work import TENSOR, ArrayView, BodyCall, HostWork
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.scheduler.listeners.capture import Mark, VaryingFloat
 

@@ -15,9 +15,9 @@ import dl4all as dl
 from dl4all.host_kernels.conv.convolution import convolution_launch
 from dl4all.ops.conv import host
 from dl4all.ops.conv.convolution import ConvArgs
-from dl4all.ops.core import host_kernel
-from dl4all.ops.core.host_kernel import HostLaunch, Layout
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels import host_kernel
+from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import target
 from tests.conftest import run_python
 

@@ -9,7 +9,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError
-from dl4all.ops.core.host_kernel import HostLaunch
+from dl4all.ops.core.kernels.host_kernel import HostLaunch
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.runtime.cpu.llvm import provider

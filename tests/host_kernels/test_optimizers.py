@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.optim.gradient_scale import unscale
+from dl4all.optim.step.gradient_scale import unscale
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.scheduler.monitor.counters import forget_plans
 from tests.support.host_launches import HostLaunches

@@ -268,8 +268,8 @@ def test_parallel_names() -> None:
 
 def test_paths_of_scripts() -> None:
     from dl4all.nn.modules.batchnorm import _BatchNorm  # type: ignore[import-not-found]
-    from dl4all.nn.modules.conv import _ConvNd  # type: ignore[import-not-found]
-    from dl4all.nn.modules.loss import _Loss, _WeightedLoss  # type: ignore[import-not-found]
+    from dl4all.nn.modules.conv import _ConvNd
+    from dl4all.nn.modules.loss import _Loss, _WeightedLoss
     from dl4all.nn.modules.utils import _pair, _single
     from dl4all.nn.parameter import Parameter
 

@@ -16,8 +16,8 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops import REGISTRY
-from dl4all.ops.core import launch
 from dl4all.ops.core import op as declaration
+from dl4all.ops.core.kernels import launch
 from dl4all.ops.core.op import Example, Op, example, register
 from dl4all.ops.core.tensor_base import DTYPES, Array
 from dl4all.ops.elementwise.declare import Elementwise

@@ -10,7 +10,7 @@ import pytest
 
 import dl4all as dl
 import dl4all.nn.functional as F
-from dl4all.ops.core.launch_plan import REFUSED
+from dl4all.ops.core.kernels.launch_plan import REFUSED
 from dl4all.ops.core.op import Example, Op
 from dl4all.scheduler.monitor.counters import forget_plans
 from tests.support.operands import LAYOUTS, draw, generator

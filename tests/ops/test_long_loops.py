@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.ops.core import launch
+from dl4all.ops.core.kernels import launch
 
 F = dl.nn.functional
 

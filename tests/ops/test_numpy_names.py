@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.ops.core.numpy_names import TORCH_NAMES
+from dl4all.ops.core.arguments.numpy_names import TORCH_NAMES
 
 torch = pytest.importorskip("torch", reason="results are compared with PyTorch's")
 

@@ -18,7 +18,7 @@ import pytest
 import dl4all as dl
 import dl4all.graph.op_codes.interpreter  # adds its shaders to the optional ones
 from dl4all.ops import REGISTRY, all_shaders
-from dl4all.ops.core import autotune
+from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.op import OPTIONAL_SHADERS, Example, Op
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.ops.indexing.rows import SUMMED_DTYPES

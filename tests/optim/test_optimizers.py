@@ -211,7 +211,7 @@ def test_layouts(cls: Any, options: dict[str, Any], device: str) -> None:
 
 
 def test_fewer_workgroups_than_work(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dl4all.ops.core.launch.STRIDED_GRID_CAP", 2)
+    monkeypatch.setattr("dl4all.ops.core.kernels.launch.STRIDED_GRID_CAP", 2)
     params, expected = mine(device), theirs()
     give(params, 0)
     give(expected, 0)

@@ -13,7 +13,7 @@ import dl4all as dl
 from dl4all.errors import ArgumentError, DeviceLostError, ShapeError
 from dl4all.nn import functional as F
 from dl4all.ops.conv import algorithms, im2col
-from dl4all.ops.core.host_kernel import HostPlan
+from dl4all.ops.core.kernels.host_kernel import HostPlan
 from dl4all.runtime import registry
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.profiler.recorder import Event

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.ops.core import autotune
-from dl4all.ops.core.autotune import Space, Work, choose
+from dl4all.ops.core.kernels import autotune
+from dl4all.ops.core.kernels.autotune import Space, Work, choose
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 
 RIGHT = np.array([1.0, -2.0, 4.0], np.float32)

@@ -13,7 +13,7 @@ from dl4all.allocator.storage import Storage
 from dl4all.graph.ir.graph import Binding, BoundFill, BoundLaunch, Graph, HostCall, MultiTensorLaunch, Node
 from dl4all.graph.run.multi_tensor_launches import expand
 from dl4all.graph.tracing.trace import Tracer, run
-from dl4all.ops.core.multi_tensor import MultiTensor
+from dl4all.ops.core.kernels.multi_tensor import MultiTensor
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.protocols import Span
 from dl4all.scheduler.listeners import capture

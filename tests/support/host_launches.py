@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import dl4all as dl
-from dl4all.ops.core.host_kernel import HostLaunch
+from dl4all.ops.core.kernels.host_kernel import HostLaunch
 from dl4all.runtime.cpu.llvm import provider
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from dl4all.ops import REGISTRY
-from dl4all.ops.core.host_kernel import HostLaunch
+from dl4all.ops.core.kernels.host_kernel import HostLaunch
 from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.cpu.llvm import target
 from tests.support.operands import LAYOUTS, compare, operands_of, reference

@@ -108,11 +108,11 @@ STUBS = ("ops/__init__.pyi", "tensor/methods.pyi", "nn/functional.pyi")
 TENSOR_FILES = (
     "tensor/creation.py",
     "tensor/dtypes.py",
-    "tensor/gradients.py",
-    "tensor/inplace.py",
-    "tensor/properties.py",
+    "tensor/mixins/gradients.py",
+    "tensor/mixins/inplace.py",
+    "tensor/mixins/properties.py",
     "tensor/random.py",
-    "tensor/random_fills.py",
+    "tensor/mixins/random_fills.py",
     "tensor/ranges.py",
     "tensor/tensor.py",
 )

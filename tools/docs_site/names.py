@@ -17,6 +17,9 @@ from dl4all.pytorch.module_aliases import module_name, public_name
 ROOTS = ("dl4all",)
 """What is public is what can be reached from here through public names of modules."""
 
+ELSEWHERE = ("dl4all.nn.modules",)
+"""Modules whose contents are shown in another one."""
+
 FAMILIES = (
     ("dl4all.tensor.creation", "Creation"),
     ("dl4all.tensor.ranges", "Creation"),
@@ -135,7 +138,7 @@ def spaces() -> list[ModuleType]:
             value = getattr(module, name, None)
             if not isinstance(value, ModuleType) or space_of(value) != f"{space_of(module)}.{name}":
                 continue
-            if value not in found and is_public(module, name):
+            if value not in found and is_public(module, name) and value.__name__ not in ELSEWHERE:
                 found.append(value)
     return found
 

@@ -23,7 +23,7 @@ from dl4all.ops import all_shaders
 from dl4all.ops.conv import algorithms
 from dl4all.ops.conv.problem import Direction, Problem
 from dl4all.ops.conv.window import Window
-from dl4all.ops.core import autotune
+from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.op import REGISTRY, Example, Op
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.ops.linalg import gemm

@@ -11,10 +11,10 @@ from dl4all.functions.elementwise.unary import as_float, signbit
 from dl4all.functions.host import computed_on_host, to_device_of
 from dl4all.ops.activation.smooth import sigmoid
 from dl4all.ops.core import tape
+from dl4all.ops.core.arguments.mixed_devices import scalars_moved
+from dl4all.ops.core.arguments.mixed_dtypes import scalars_of_another_dtype
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.mixed_devices import scalars_moved
-from dl4all.ops.core.mixed_dtypes import scalars_of_another_dtype
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide

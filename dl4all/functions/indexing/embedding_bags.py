@@ -10,7 +10,7 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.functions.host import to_device_of
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.host_work import host_work
+from dl4all.ops.core.kernels.host_work import host_work
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.core.vmap_hook import reads

@@ -13,8 +13,8 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.functions.host import to_device_of
 from dl4all.functions.indexing.view_scatter import copy_for
 from dl4all.ops.core import strides, tape
+from dl4all.ops.core.arguments.mixed_devices import scalars_moved
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.mixed_devices import scalars_moved
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, contiguous_strides
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add, clone, true_divide

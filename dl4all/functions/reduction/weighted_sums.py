@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.ops.core import tape
-from dl4all.ops.core.host_kernel import kernel_of
-from dl4all.ops.core.host_work import WorkKernel, host_work
+from dl4all.ops.core.kernels.host_kernel import kernel_of
+from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase

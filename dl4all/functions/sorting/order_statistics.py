@@ -12,7 +12,7 @@ from dl4all.functions.reduction.cumulative import last_extremes
 from dl4all.functions.sorting.sort_and_search import Sorted, sort
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.core.vmap_hook import reads

@@ -11,7 +11,7 @@ from dl4all.errors import ArgumentError
 from dl4all.functions.host import to_device_of
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.core.vmap_hook import reads

@@ -12,8 +12,8 @@ from collections.abc import Collection, Sequence
 
 from dl4all.graph.codegen.elementwise_kernel import Kernel, Step, combine, is_bool
 from dl4all.graph.ir.graph import Binding, BoundLaunch, Graph, Node, Value
-from dl4all.ops.core.expression import functions_of, print_glsl
-from dl4all.ops.core.launch import ceil_div, pack, strided_grid
+from dl4all.ops.core.expressions.expression import functions_of, print_glsl
+from dl4all.ops.core.kernels.launch import ceil_div, pack, strided_grid
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.elementwise.kernels import MATH_FUNCTIONS, WORKGROUP_SIZE, grid_over_rows
 from dl4all.runtime import spirv

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from dl4all.graph.ir.graph import Argument, Node, Operand, Shape, Value
-from dl4all.ops.core.expression import (
+from dl4all.ops.core.expressions.expression import (
     Binary,
     Call,
     Choice,

@@ -27,8 +27,8 @@ from dl4all.graph.ir.graph import (
     Value,
     bound_bytes,
 )
-from dl4all.ops.core.expression import functions_of, print_glsl
-from dl4all.ops.core.launch import pack
+from dl4all.ops.core.expressions.expression import functions_of, print_glsl
+from dl4all.ops.core.kernels.launch import pack
 from dl4all.ops.core.op import REGISTRY, Op
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.ops.elementwise.kernels import MATH_FUNCTIONS

@@ -22,7 +22,7 @@ from dl4all.graph.codegen.epilogue import (
     whole_of,
 )
 from dl4all.graph.ir.graph import BoundLaunch, Graph, Node, Operand
-from dl4all.ops.core.launch import pack
+from dl4all.ops.core.kernels.launch import pack
 from dl4all.runtime.requirements import MAX_BINDINGS
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device.programs import Launch

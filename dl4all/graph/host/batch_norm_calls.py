@@ -12,7 +12,7 @@ import numpy as np
 from dl4all.graph.host.calls import ArrayAt, Call
 from dl4all.graph.host.launches import is_launched
 from dl4all.graph.ir.graph import Buffer, Graph
-from dl4all.ops.core.host_work import TENSOR, ArrayView, BodyCall
+from dl4all.ops.core.kernels.host_work import TENSOR, ArrayView, BodyCall
 from dl4all.ops.core.tensor_base import contiguous_strides
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dl4all.ops.conv import host
 from dl4all.ops.conv.convolution import ConvArgs
 from dl4all.ops.conv.scratch import KeptScratch
-from dl4all.ops.core.host_work import TENSOR, BodyCall
+from dl4all.ops.core.kernels.host_work import TENSOR, BodyCall
 from dl4all.ops.core.tensor_base import Shape
 
 NDArray = npt.NDArray[Any]

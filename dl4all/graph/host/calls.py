@@ -10,7 +10,7 @@ import numpy as np
 
 from dl4all.errors import DeviceError
 from dl4all.graph.ir.graph import Binding, BoundFill, Graph, HostCall
-from dl4all.ops.core.host_work import ArrayView, BodyCall, HostWork, WorkKernel
+from dl4all.ops.core.kernels.host_work import ArrayView, BodyCall, HostWork, WorkKernel
 from dl4all.scheduler.listeners import capture
 
 BYTE = np.dtype(np.uint8)

@@ -25,8 +25,8 @@ from dl4all.graph.host.launches import KernelCall, launched
 from dl4all.graph.host.out_functions import body_function, out_function
 from dl4all.graph.ir.graph import Graph
 from dl4all.graph.run.executable import GiveNumbers, Numbers
-from dl4all.ops.core.host_kernel import HostLaunch
-from dl4all.ops.core.host_work import BodyCall
+from dl4all.ops.core.kernels.host_kernel import HostLaunch
+from dl4all.ops.core.kernels.host_work import BodyCall
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.listeners import capture
 

@@ -21,9 +21,9 @@ from dl4all.graph.host.launches import TooMany, chained, is_launched
 from dl4all.graph.host.out_functions import body_function, copy, out_function
 from dl4all.graph.ir.graph import Graph
 from dl4all.ops.conv.scratch import KeptScratch
-from dl4all.ops.core.host_kernel import kernel_of
-from dl4all.ops.core.host_work import ArrayView, BodyCall
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.host_kernel import kernel_of
+from dl4all.ops.core.kernels.host_work import ArrayView, BodyCall
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape

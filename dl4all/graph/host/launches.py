@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from dl4all.graph.host.calls import ArrayAt, Call, is_contiguous
-from dl4all.ops.core.expression import Expression, parse
-from dl4all.ops.core.host_kernel import VARYING, HostLaunch, Layout, kernel_of
-from dl4all.ops.core.host_work import TENSOR, ArrayView, BodyCall
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.arguments.tensor_argument import TensorArgument
+from dl4all.ops.core.expressions.expression import Expression, parse
+from dl4all.ops.core.kernels.host_kernel import VARYING, HostLaunch, Layout, kernel_of
+from dl4all.ops.core.kernels.host_work import TENSOR, ArrayView, BodyCall
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.op import REGISTRY
-from dl4all.ops.core.tensor_argument import TensorArgument
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.scheduler.listeners import capture

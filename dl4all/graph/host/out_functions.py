@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from dl4all.graph.host.calls import Call
-from dl4all.ops.core.branchless import clamp_negative, keep_where
-from dl4all.ops.core.host_work import TENSOR, BodyCall
+from dl4all.ops.core.expressions.branchless import clamp_negative, keep_where
+from dl4all.ops.core.kernels.host_work import TENSOR, BodyCall
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.elementwise.declare import Elementwise
 

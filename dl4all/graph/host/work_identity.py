@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.ops.core.host_work import BodyCall, HostWork
+from dl4all.ops.core.kernels.host_work import BodyCall, HostWork
 from dl4all.scheduler.listeners import capture
 
 

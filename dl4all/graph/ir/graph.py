@@ -116,7 +116,7 @@ class HostCall:
 
 @dataclass(frozen=True)
 class MultiTensorLaunch:
-    """One dispatch, or few, for many small tensors (:mod:`dl4all.ops.core.multi_tensor`).
+    """One dispatch, or few, for many small tensors (:mod:`dl4all.ops.core.kernels.multi_tensor`).
 
     Each job binds a tensor for each role. Offsets in its table follow from the memory plan, so it is made
     when that is known. The push constants are the rows of the table, which the plan gives, and then

@@ -13,7 +13,7 @@ from dl4all.graph.ir.graph import Graph
 from dl4all.graph.op_codes.instruction import Program, Register
 from dl4all.graph.op_codes.interpreter import Variant
 from dl4all.graph.op_codes.opcode import CODES, OPCODES
-from dl4all.ops.core.launch import ceil_div
+from dl4all.ops.core.kernels.launch import ceil_div
 from dl4all.runtime.device_info import DeviceInfo
 
 DISPATCH = 5.5e-6

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dl4all.graph.op_codes.instruction import PARAMETERS
 from dl4all.graph.op_codes.opcode import CODES, OPCODES, Kind
-from dl4all.ops.core.launch import pack, shader
+from dl4all.ops.core.kernels.launch import pack, shader
 from dl4all.ops.core.op import OPTIONAL_SHADERS
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.spirv import Shader

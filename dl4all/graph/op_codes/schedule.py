@@ -17,7 +17,7 @@ from dl4all.graph.op_codes.instruction import MOST, Instruction, Operand, Progra
 from dl4all.graph.op_codes.interpreter import Variant
 from dl4all.graph.op_codes.opcode import CODES, OPCODES
 from dl4all.graph.op_codes.validity import end_of
-from dl4all.ops.core.launch import MAX_LOOP_ROUNDS
+from dl4all.ops.core.kernels.launch import MAX_LOOP_ROUNDS
 
 
 class Step(NamedTuple):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from dl4all.graph.ir.graph import Binding, BoundLaunch, Graph, Node, Value, bindings_of, is_private
 from dl4all.graph.passes.device_limits import max_bindings
-from dl4all.ops.core.launch import pack
+from dl4all.ops.core.kernels.launch import pack
 from dl4all.runtime.spirv import Shader
 
 COMBINE_STATISTICS = "normalization/statistics_combine.comp"

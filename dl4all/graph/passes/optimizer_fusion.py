@@ -2,8 +2,8 @@
 
 So it does with the other commands that treat many tensors alike: the moving average of parameters, the sums
 of squares and the scaling of gradient clipping, and copies of small gradients that share memory. They are
-captured one by one, as the table of a dispatch for many tensors (:mod:`dl4all.ops.core.multi_tensor`) holds
-offsets that only the memory plan knows.
+captured one by one, as the table of a dispatch for many tensors (:mod:`dl4all.ops.core.kernels.multi_tensor`)
+holds offsets that only the memory plan knows.
 
 Updates, scaling and copies are the same bit by bit. Partial sums of squares may come in another order, and
 those of tensors of more than ``STEP`` elements are of other elements.
@@ -30,7 +30,7 @@ from dl4all.graph.ir.graph import (
 )
 from dl4all.graph.run.memory_pieces import conflict, pieces_of_node
 from dl4all.graph.run.multi_tensor_launches import ROW_BYTES
-from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, shader
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, shader
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.reduce.global_norm import ELEMENTS_PER_INVOCATION, MAX_PARTS, SCALE, SQUARES, SQUARES_OF_BATCH

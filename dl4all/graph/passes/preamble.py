@@ -23,7 +23,7 @@ from dl4all.graph.ir.graph import (
     bindings_of,
     buffers_of,
 )
-from dl4all.ops.core.host_work import HostWork
+from dl4all.ops.core.kernels.host_work import HostWork
 from dl4all.ops.core.op import REGISTRY
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from dl4all.graph.ir.graph import BoundLaunch, Command, Graph
 from dl4all.graph.passes.device_limits import max_bindings
 from dl4all.ops.conv.winograd import REPAIR, RESULT
-from dl4all.ops.core.launch import pack
+from dl4all.ops.core.kernels.launch import pack
 from dl4all.runtime.spirv import Shader
 
 RESULT_PATHS = {shader.path for shader in RESULT.values()}

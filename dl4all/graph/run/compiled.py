@@ -23,8 +23,9 @@ from dl4all.graph.tracing.guards import Guards, Memory, Wrapper
 from dl4all.graph.tracing.structure import flatten
 from dl4all.graph.tracing.trace import Tracer, run
 from dl4all.ops.conv.algorithms import preferring_one_kernel
-from dl4all.ops.core import autotune, tape
+from dl4all.ops.core import tape
 from dl4all.ops.core.default_dtype import default
+from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.vmap_hook import is_batching
 from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision
 from dl4all.runtime import fork

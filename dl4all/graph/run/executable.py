@@ -33,8 +33,8 @@ from dl4all.graph.ir.graph import (
     shaders_of,
 )
 from dl4all.graph.run.multi_tensor_launches import ROW_BYTES, expand
-from dl4all.ops.core.launch import pack, strided_grid
-from dl4all.ops.core.multi_tensor import MultiTensor
+from dl4all.ops.core.kernels.launch import pack, strided_grid
+from dl4all.ops.core.kernels.multi_tensor import MultiTensor
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime import spirv
 from dl4all.runtime.kompute.copies import FILL

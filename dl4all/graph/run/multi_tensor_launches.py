@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from dl4all.allocator.storage import Storage
 from dl4all.graph.ir.graph import Binding, MultiTensorLaunch
-from dl4all.ops.core.launch import pack
-from dl4all.ops.core.multi_tensor import MultiTensor, Role
+from dl4all.ops.core.kernels.launch import pack
+from dl4all.ops.core.kernels.multi_tensor import MultiTensor, Role
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.protocols import Span
 from dl4all.scheduler.device.device import Device

@@ -27,7 +27,7 @@ from dl4all.ops.core.op import Op
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.random.generator import Generator
 from dl4all.optim.optimizer import Optimizer
-from dl4all.optim.param_group import ParamGroup
+from dl4all.optim.state.param_group import ParamGroup
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.listeners.capture import Untracked
 

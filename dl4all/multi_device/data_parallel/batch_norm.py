@@ -14,7 +14,7 @@ from dl4all.multi_device.data_parallel import shard
 from dl4all.multi_device.data_parallel.shard import Shard
 from dl4all.nn import functional
 from dl4all.nn.module import Module
-from dl4all.nn.normalization import BatchNorm
+from dl4all.nn.modules.normalization import BatchNorm
 from dl4all.ops.normalization.batch_normalization import (
     batch_norm_apply,
     batch_norm_backward,

@@ -9,7 +9,7 @@ from dl4all.errors import DeviceError
 from dl4all.multi_device.data_parallel.copies import Fetch, write
 from dl4all.multi_device.replica import Replica
 from dl4all.nn.module import Module
-from dl4all.nn.normalization import BatchNorm
+from dl4all.nn.modules.normalization import BatchNorm
 from dl4all.runtime.profiler.phase import phase
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.threads import Condition

@@ -6,7 +6,7 @@ from typing import Any
 
 from dl4all.multi_device.replica import Replica
 from dl4all.nn.module import Module
-from dl4all.nn.normalization import BatchNorm
+from dl4all.nn.modules.normalization import BatchNorm
 from dl4all.ops.core import tape
 from dl4all.ops.core.op import empty
 from dl4all.ops.memory.copy import copy_into

@@ -30,7 +30,7 @@ from dl4all.multi_device.replica import Replica
 from dl4all.multi_device.structure import map_tensors, tensors_of
 from dl4all.multi_device.trace.work_trace import BatchWork, batch_work
 from dl4all.nn.module import Module, Parameter
-from dl4all.nn.normalization import BatchNorm
+from dl4all.nn.modules.normalization import BatchNorm
 from dl4all.ops.core import tape
 from dl4all.ops.random.generator import MisalignedShard, default_generator
 from dl4all.runtime.simulated.backend import Hang

@@ -9,7 +9,7 @@ from dl4all.multi_device.data_parallel.balance import Estimate
 from dl4all.multi_device.data_parallel.reduction import BUCKET_BYTES
 from dl4all.multi_device.trace.work_trace import BatchWork
 from dl4all.nn.module import Module
-from dl4all.nn.normalization import BatchNorm
+from dl4all.nn.modules.normalization import BatchNorm
 from dl4all.runtime.work import Speeds, Work
 from dl4all.scheduler.cost.cost_model import speeds
 from dl4all.scheduler.device.device import Device

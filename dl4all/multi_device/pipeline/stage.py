@@ -13,7 +13,8 @@ from dl4all.autograd import checkpoint as recomputed_in_backward
 from dl4all.errors import ArgumentError, GradientError
 from dl4all.multi_device.pipeline.chain import Layer
 from dl4all.nn.module import Module, Parameter
-from dl4all.ops.core import philox, tape
+from dl4all.ops.core import tape
+from dl4all.ops.core.expressions import philox
 from dl4all.ops.core.op import empty
 from dl4all.ops.random.generator import State, default_generator, replayed
 from dl4all.scheduler.device.device import Device

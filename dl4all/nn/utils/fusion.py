@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ShapeError
-from dl4all.nn.conv import Conv2d
-from dl4all.nn.linear import Linear
-from dl4all.nn.normalization import BatchNorm, BatchNorm2d
+from dl4all.nn.modules.conv import Conv2d
+from dl4all.nn.modules.linear import Linear
+from dl4all.nn.modules.normalization import BatchNorm, BatchNorm2d
 from dl4all.nn.parameter import Parameter
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor

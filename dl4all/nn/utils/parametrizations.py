@@ -10,8 +10,8 @@ from dl4all import ops
 from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn import functional
-from dl4all.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from dl4all.nn.module import Module
+from dl4all.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from dl4all.nn.utils import parametrize
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.random import randn

@@ -8,8 +8,8 @@ from typing import Any
 
 from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError, ModuleError
-from dl4all.nn.container import ModuleDict, ModuleList
 from dl4all.nn.module import Module
+from dl4all.nn.modules.container import ModuleDict, ModuleList
 from dl4all.nn.parameter import Parameter
 from dl4all.tensor.tensor import Tensor
 

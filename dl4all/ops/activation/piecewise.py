@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.core.branchless import clamp_negative, keep_where, select
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.expressions.branchless import clamp_negative, keep_where, select
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.comparison import gt, le

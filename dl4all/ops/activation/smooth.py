@@ -9,8 +9,8 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides
-from dl4all.ops.core.branchless import logistic, logistic_slope, select
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.expressions.branchless import logistic, logistic_slope, select
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.comparison import gt

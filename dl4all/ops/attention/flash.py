@@ -15,10 +15,10 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.ops.attention import materialized
 from dl4all.ops.core import tape
-from dl4all.ops.core.branchless import keep_where
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import ceil_div, check_rounds, pack, shader, strided_grid
+from dl4all.ops.core.expressions.branchless import keep_where
+from dl4all.ops.core.kernels.launch import ceil_div, check_rounds, pack, shader, strided_grid
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.core.vmap_hook import reads

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dl4all.ops.core.launch import MAX_GRID_SIZE, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, pack, run, shader, strided_grid
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS, GemmProblem, gemm

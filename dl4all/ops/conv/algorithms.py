@@ -1,7 +1,7 @@
 """The algorithms of convolution on devices, and the choice between them.
 
 The choice follows from sizes alone, so that the same network gives the same bits every time, unless the user
-asks for the algorithm that is measured to be the fastest (:mod:`dl4all.ops.core.autotune`).
+asks for the algorithm that is measured to be the fastest (:mod:`dl4all.ops.core.kernels.autotune`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dl4all.ops.conv import depthwise, direct, fft, im2col, implicit_gemm, winog
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem
 from dl4all.ops.conv.slots import sum_slots
 from dl4all.ops.conv.window import Window
-from dl4all.ops.core import autotune
+from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo

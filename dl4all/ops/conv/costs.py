@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dl4all.ops.conv.problem import Direction
-from dl4all.ops.core.launch import ceil_div
+from dl4all.ops.core.kernels.launch import ceil_div
 from dl4all.ops.linalg.gemm import NARROW, PANEL, PLAIN
 from dl4all.runtime.device_info import DeviceInfo
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from dl4all.ops.conv.costs import COST_PER_LAUNCH
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
-from dl4all.ops.core.launch import (
+from dl4all.ops.core.kernels.launch import (
     MAX_GRID_SIZE,
     ceil_div,
     check_rounds,

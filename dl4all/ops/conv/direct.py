@@ -10,7 +10,7 @@ from __future__ import annotations
 from dl4all.ops.conv.costs import COST_PER_LAUNCH, COST_PER_RESULT
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
 from dl4all.ops.conv.slots import SUM, sum_slots
-from dl4all.ops.core.launch import MAX_GRID_SIZE, MAX_LOOP_ROUNDS, ceil_div, pack, shader
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, MAX_LOOP_ROUNDS, ceil_div, pack, shader
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo

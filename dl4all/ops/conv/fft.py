@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 from dl4all.ops.conv.costs import COST_PER_LAUNCH
 from dl4all.ops.conv.fft_plan import MAX_LENGTH, Pair, Plan, best_plan, filter_extent, plan_cost
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
-from dl4all.ops.core.launch import (
+from dl4all.ops.core.kernels.launch import (
     MAX_GRID_SIZE,
     MAX_LOOP_ROUNDS,
     STRIDED_GRID_CAP,

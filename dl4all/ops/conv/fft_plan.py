@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from dl4all.ops.conv.problem import Direction, Problem
-from dl4all.ops.core.launch import ceil_div
+from dl4all.ops.core.kernels.launch import ceil_div
 
 Pair: TypeAlias = tuple[int, int]  # vertical, horizontal
 

@@ -17,7 +17,15 @@ from dl4all.ops.conv.costs import (
 from dl4all.ops.conv.filter_cache import derived_cache, empty_filters
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem
 from dl4all.ops.conv.slots import SUM, sum_slots
-from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, check_rounds, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import (
+    MAX_GRID_SIZE,
+    ceil_div,
+    check_rounds,
+    pack,
+    run,
+    shader,
+    strided_grid,
+)
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS, PANEL, GemmProblem, gemm

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dl4all.ops.conv.costs import COST_PER_LAUNCH, COST_PER_RESULT, gemm_cost
 from dl4all.ops.conv.direct import filter_strides
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
-from dl4all.ops.core.launch import MAX_GRID_SIZE, MAX_LOOP_ROUNDS, ceil_div, pack, shader
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, MAX_LOOP_ROUNDS, ceil_div, pack, shader
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.scheduler.device.programs import Launch

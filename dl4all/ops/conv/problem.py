@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 from dl4all.ops.conv.window import Window, three_axes
-from dl4all.ops.core.launch import ceil_div
+from dl4all.ops.core.kernels.launch import ceil_div
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.spirv import Shader

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dl4all.ops.core.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.tensor_base import TensorBase
 
 SUM = shader("conv/sum.comp")

@@ -14,7 +14,7 @@ from functools import partial
 from dl4all.ops.conv.costs import COST_PER_FILTER_ELEMENT, COST_PER_LAUNCH, COST_PER_STORED_FLOAT, gemm_cost
 from dl4all.ops.conv.filter_cache import derived_cache, empty_filters
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
-from dl4all.ops.core.launch import ceil_div, pack, shader
+from dl4all.ops.core.kernels.launch import ceil_div, pack, shader
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS, PANEL, GemmProblem, best_panel, gemm

@@ -16,25 +16,26 @@ from typing import Any, Generic, ParamSpec
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.ops.core import host_kernel, launch_plan, tape
+from dl4all.ops.core import tape
+from dl4all.ops.core.arguments.mixed_devices import MixedDevices, mixed_devices, scalars_moved
+from dl4all.ops.core.arguments.mixed_dtypes import MixedScalars, scalars_cast
+from dl4all.ops.core.arguments.tensor_like import TensorLike, TensorLikeFound
 from dl4all.ops.core.example import Example as Example
 from dl4all.ops.core.example import example as example
 from dl4all.ops.core.gradient import Function, Grad, GradientRule
-from dl4all.ops.core.host_run import HostRun
-from dl4all.ops.core.host_run import empty as empty
-from dl4all.ops.core.kernel import KERNEL_REFUSALS as KERNEL_REFUSALS
-from dl4all.ops.core.kernel import OPTIONAL_SHADERS as OPTIONAL_SHADERS
-from dl4all.ops.core.kernel import SHARED as SHARED
-from dl4all.ops.core.kernel import Kernel as Kernel
+from dl4all.ops.core.kernels import host_kernel, launch_plan
+from dl4all.ops.core.kernels.host_run import HostRun
+from dl4all.ops.core.kernels.host_run import empty as empty
+from dl4all.ops.core.kernels.kernel import KERNEL_REFUSALS as KERNEL_REFUSALS
+from dl4all.ops.core.kernels.kernel import OPTIONAL_SHADERS as OPTIONAL_SHADERS
+from dl4all.ops.core.kernels.kernel import SHARED as SHARED
+from dl4all.ops.core.kernels.kernel import Kernel as Kernel
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shape
-from dl4all.ops.core.mixed_devices import MixedDevices, mixed_devices, scalars_moved
-from dl4all.ops.core.mixed_dtypes import MixedScalars, scalars_cast
 from dl4all.ops.core.op_node import OpNode
 from dl4all.ops.core.op_node import fit_gradients as fit_gradients
 from dl4all.ops.core.parameters import INPLACE, Parameters
 from dl4all.ops.core.primitives import primitives as primitives
 from dl4all.ops.core.tensor_base import COMPUTED_ELEMENTS, Shape, TensorBase, check_repeated
-from dl4all.ops.core.tensor_like import TensorLike, TensorLikeFound
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, batching
 from dl4all.runtime import op_regions
 from dl4all.runtime.kompute import copies

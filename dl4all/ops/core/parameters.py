@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from dl4all.ops.core.numpy_names import names_for, renamed
+from dl4all.ops.core.arguments.numpy_names import names_for, renamed
 
 INPLACE = "inplace"
 """The last positional parameter of ops that PyTorch lets write into their first operand."""

@@ -17,9 +17,10 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import tape
-from dl4all.ops.core.expression import Expression, parse
+from dl4all.ops.core.arguments.mixed_dtypes import MixedScalars, scalars_of_another_dtype
+from dl4all.ops.core.expressions.expression import Expression, parse
 from dl4all.ops.core.gradient import Grad
-from dl4all.ops.core.host_kernel import (
+from dl4all.ops.core.kernels.host_kernel import (
     REFUSED,
     HostLaunch,
     HostPlan,
@@ -28,10 +29,9 @@ from dl4all.ops.core.host_kernel import (
     layout_of,
     layout_or_value,
 )
-from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.core.launch_plan import Call, ElementwisePlan, call_of
+from dl4all.ops.core.kernels.launch import NoKernel
+from dl4all.ops.core.kernels.launch_plan import Call, ElementwisePlan, call_of
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_view
-from dl4all.ops.core.mixed_dtypes import MixedScalars, scalars_of_another_dtype
 from dl4all.ops.core.op import (
     KERNEL_REFUSALS,
     Example,
@@ -256,7 +256,7 @@ class Elementwise(Op[P]):
         Its names are ``x``, or ``a``, ``b`` and ``c``, for the operands, and ``p.NAME`` for the arguments.
 
         >>> from dl4all import ops
-        >>> from dl4all.ops.core.expression import print_glsl
+        >>> from dl4all.ops.core.expressions.expression import print_glsl
         >>> print_glsl(ops.relu.expression("float32"))
         'x < 0.0 ? 0.0 : x'
         """

@@ -1,6 +1,7 @@
 """Elementwise ops of many small tensors, where one dispatch computes several of them.
 
-See :mod:`dl4all.ops.core.multi_tensor`. PyTorch's optimizers call their ops so, as ``torch._foreach_add_``.
+See :mod:`dl4all.ops.core.kernels.multi_tensor`. PyTorch's optimizers call their ops so, as
+``torch._foreach_add_``.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dl4all.errors import PipelineError, TooLargeError
-from dl4all.ops.core.expression import print_glsl
-from dl4all.ops.core.launch import pack, shader
-from dl4all.ops.core.multi_tensor import Role, recent_plans
+from dl4all.ops.core.expressions.expression import print_glsl
+from dl4all.ops.core.kernels.launch import pack, shader
+from dl4all.ops.core.kernels.multi_tensor import Role, recent_plans
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.elementwise.arithmetic import add, addcdiv, addcmul, lerp, mul, neg, sub, true_divide

@@ -13,8 +13,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dl4all.ops.core import launch as launching
-from dl4all.ops.core.launch import (
+from dl4all.ops.core.kernels import launch as launching
+from dl4all.ops.core.kernels.launch import (
     FLOAT32_OVERFLOW,
     MAX_GRID_SIZE,
     SOFTWARE_GROUPS,
@@ -24,7 +24,7 @@ from dl4all.ops.core.launch import (
     strided_grid,
     too_wide,
 )
-from dl4all.ops.core.launch_plan import ElementwisePlan
+from dl4all.ops.core.kernels.launch_plan import ElementwisePlan
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host

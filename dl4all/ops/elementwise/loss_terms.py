@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.ops.core.branchless import logistic
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.expressions.branchless import logistic
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import neg
 from dl4all.ops.elementwise.comparison import clamp_min

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from dl4all.ops.core import special_functions
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.expressions import special_functions
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.declare import elementwise
 from dl4all.ops.elementwise.rounding import zero

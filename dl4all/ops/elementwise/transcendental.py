@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.expression import power
+from dl4all.ops.core.expressions.expression import power
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, pack, shader
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, pack, shader
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.scheduler.device.programs import Launch
 

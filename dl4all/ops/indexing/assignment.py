@@ -10,9 +10,9 @@ import numpy as np
 
 from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core import tape
+from dl4all.ops.core.arguments.mixed_devices import mixed_devices
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.mixed_devices import mixed_devices
 from dl4all.ops.core.op import KERNEL_REFUSALS, NUMBERS, primitives
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, from_host, host_array
 from dl4all.ops.core.vmap_hook import BatchedTensorBase

@@ -11,10 +11,10 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides, tape
+from dl4all.ops.core.arguments.mixed_devices import mixed_devices
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.host_work import WorkKernel, host_work
+from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
 from dl4all.ops.core.limits import PARTS, integer
-from dl4all.ops.core.mixed_devices import mixed_devices
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from dl4all.ops.core.launch import check_rounds, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import check_rounds, pack, run, shader, strided_grid
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, empty
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase

@@ -17,7 +17,7 @@ import numpy as np
 from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.limits import check_shape
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.core.vmap_hook import reads

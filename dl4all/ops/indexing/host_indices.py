@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.ops.core.host_kernel import REFUSED, HostLaunch, Layout, layout_of
-from dl4all.ops.core.host_work import WorkKernel, host_work
+from dl4all.ops.core.kernels.host_kernel import REFUSED, HostLaunch, Layout, layout_of
+from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
 from dl4all.scheduler.index_errors import MakeError

@@ -14,7 +14,7 @@ import numpy as np
 
 from dl4all.allocator.storage import Storage
 from dl4all.ops.core import tape
-from dl4all.ops.core.host_kernel import REFUSED, HostLaunch, Layout, layout_of, prepare
+from dl4all.ops.core.kernels.host_kernel import REFUSED, HostLaunch, Layout, layout_of, prepare
 from dl4all.ops.core.limits import LARGE_ELEMENTS
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape, Size, TensorBase, contiguous_strides, host_array

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError, TooLargeError
 from dl4all.ops.core import strides
-from dl4all.ops.core.tensor_argument import TensorArgument
+from dl4all.ops.core.arguments.tensor_argument import TensorArgument
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.indexing import device_indices
 

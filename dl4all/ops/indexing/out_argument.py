@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
-from dl4all.ops.core.numpy_names import names_for, renamed
+from dl4all.ops.core.arguments.numpy_names import names_for, renamed
 from dl4all.ops.core.op import Op, primitives
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.indexing.inplace import DTYPE_KIND_ORDER, begin_change, finish_change

@@ -12,8 +12,8 @@ import numpy as np
 from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.host_work import WorkKernel, host_work
-from dl4all.ops.core.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
+from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.op import SHARED, Kernel, Result, empty, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase

@@ -9,7 +9,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import pack, run, strided_grid
+from dl4all.ops.core.kernels.launch import pack, run, strided_grid
 from dl4all.ops.core.limits import check_shape, integer
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides

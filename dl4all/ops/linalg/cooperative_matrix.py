@@ -11,8 +11,8 @@ import logging
 from dataclasses import dataclass
 
 from dl4all.errors import BackendMissingError, ShaderError
-from dl4all.ops.core import autotune
-from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, pack, shader
+from dl4all.ops.core.kernels import autotune
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, pack, shader
 from dl4all.ops.core.op import OPTIONAL_SHADERS
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg import gemm as plain

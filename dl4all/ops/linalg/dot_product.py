@@ -7,7 +7,7 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import ceil_div, pack, run, shader
+from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.reduce.reduction_kernel import BUSY_WORKGROUPS, MIN_STEPS_PER_SLICE, WORKGROUP

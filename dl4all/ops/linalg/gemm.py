@@ -9,8 +9,8 @@ from itertools import product
 from typing import Any
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core import autotune
-from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, pack, shader
+from dl4all.ops.core.kernels import autotune
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, pack, shader
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.matmul_precision import allows_float16

@@ -9,12 +9,12 @@ import numpy as np
 
 import dl4all.ops.linalg.cooperative_matrix  # noqa: F401  # puts itself into gemm
 from dl4all.errors import ShapeError
+from dl4all.ops.core.arguments.tensor_like import TensorLike, TensorLikeFound
 from dl4all.ops.core.checks import check_numbers
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import MAX_GRID_SIZE
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
-from dl4all.ops.core.tensor_like import TensorLike, TensorLikeFound
 from dl4all.ops.elementwise.arithmetic import add
 from dl4all.ops.linalg.dot_product import DOT_SHADERS, run_dot
 from dl4all.ops.linalg.gemm import GEMM_SHADERS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from dl4all.ops.core import autotune
-from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div, pack, run, shader
+from dl4all.ops.core.kernels import autotune
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, pack, run, shader
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GemmProblem, gemm
 from dl4all.runtime.device_info import DeviceInfo

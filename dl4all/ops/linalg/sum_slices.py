@@ -6,7 +6,7 @@ result is the same each time.
 
 from __future__ import annotations
 
-from dl4all.ops.core.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
 

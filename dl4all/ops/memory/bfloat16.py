@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import DTypeError
-from dl4all.ops.core.host_work import host_work
-from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.host_work import host_work
+from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import SHARED, empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.views import contiguous

@@ -7,11 +7,11 @@ import itertools
 import numpy as np
 
 from dl4all.errors import DTypeError
-from dl4all.ops.core import float16
 from dl4all.ops.core.default_dtype import MissingDType
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.expression import Expression, parse
-from dl4all.ops.core.launch import NoKernel, ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.expressions import float16
+from dl4all.ops.core.expressions.expression import Expression, parse
+from dl4all.ops.core.kernels.launch import NoKernel, ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tensor_base import DTYPES, Array, TensorBase
 from dl4all.ops.elementwise.kernels import (

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core.host_work import WorkKernel, host_work
-from dl4all.ops.core.launch import pack, shader, strided_grid
+from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
+from dl4all.ops.core.kernels.launch import pack, shader, strided_grid
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, primitives
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.promotion import check_fits

@@ -13,7 +13,7 @@ from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import NoKernel, pack
+from dl4all.ops.core.kernels.launch import NoKernel, pack
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.elementwise.transcendental import rsqrt

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.ops.core.host_kernel import kernel_of
-from dl4all.ops.core.host_work import WorkKernel, host_work
+from dl4all.ops.core.kernels.host_kernel import kernel_of
+from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase

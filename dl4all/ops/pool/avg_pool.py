@@ -7,7 +7,7 @@ from typing import Any
 
 from dl4all.ops.core.checks import check_images
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import check_rounds, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import check_rounds, pack, run, shader, strided_grid
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.elementwise.arithmetic import mul

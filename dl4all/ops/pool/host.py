@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.ops.conv.window import taps
-from dl4all.ops.core.branchless import keep_where
+from dl4all.ops.core.expressions.branchless import keep_where
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.pool.windows import Pooling
 

@@ -11,8 +11,8 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float, check_images
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.host_work import WorkKernel, host_work
-from dl4all.ops.core.launch import check_rounds, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
+from dl4all.ops.core.kernels.launch import check_rounds, pack, run, shader, strided_grid
 from dl4all.ops.core.op import KERNEL_REFUSALS, Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.memory.views import contiguous

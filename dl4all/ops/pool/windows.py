@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.conv.window import Window, checked_output_size, sizes, window
-from dl4all.ops.core.launch import ceil_div
-from dl4all.ops.core.launch_plan import KeyArgument
+from dl4all.ops.core.kernels.launch import ceil_div
+from dl4all.ops.core.kernels.launch_plan import KeyArgument
 from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 

@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError, GradientError
-from dl4all.ops.core import philox, tape
+from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.host_work import WorkKernel, host_work
-from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.expressions import philox
+from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
+from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.limits import real
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, primitives
 from dl4all.ops.core.tensor_base import Array, TensorBase, from_host

@@ -9,10 +9,10 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core import philox
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.expressions import philox
+from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase

@@ -1,7 +1,8 @@
 """Generators of random numbers.
 
-A generator is a seed and a counter on the host; :mod:`dl4all.ops.core.philox` computes the numbers from both.
-A draw reserves as many counters as it needs, which fixes its numbers wherever and whenever they are computed.
+A generator is a seed and a counter on the host; :mod:`dl4all.ops.core.expressions.philox` computes the
+numbers from both. A draw reserves as many counters as it needs, which fixes its numbers wherever and whenever
+they are computed.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core import philox, tape
-from dl4all.ops.core.launch import ceil_div
+from dl4all.ops.core import tape
+from dl4all.ops.core.expressions import philox
+from dl4all.ops.core.kernels.launch import ceil_div
 from dl4all.ops.vmap.batched_tensor import PerSampleFallback
 from dl4all.runtime import fork
 from dl4all.runtime.scopes import Setting, assigned

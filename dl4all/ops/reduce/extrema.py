@@ -11,7 +11,7 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import shader
+from dl4all.ops.core.kernels.launch import shader
 from dl4all.ops.core.op import Kernel, Result, empty, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.comparison import eq, maximum, minimum

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dl4all.errors import PipelineError
-from dl4all.ops.core import launch
-from dl4all.ops.core.host_work import WorkKernel, host_work
-from dl4all.ops.core.launch import ceil_div, pack, run, shader
-from dl4all.ops.core.multi_tensor import MultiTensor, Plan, Role
+from dl4all.ops.core.kernels import launch
+from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
+from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader
+from dl4all.ops.core.kernels.multi_tensor import MultiTensor, Plan, Role
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.tensor_base import TensorBase, from_host

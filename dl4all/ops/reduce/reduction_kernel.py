@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.ops.core import launch
 from dl4all.ops.core.default_dtype import checked_dtype as checked_dtype
-from dl4all.ops.core.launch import ceil_div, pack, shader
+from dl4all.ops.core.kernels import launch
+from dl4all.ops.core.kernels.launch import ceil_div, pack, shader
 from dl4all.ops.core.op import empty, primitives
 from dl4all.ops.core.strides import axis, merge_axes
 from dl4all.ops.core.tensor_base import DTypeLike, Shape, TensorBase, host_int

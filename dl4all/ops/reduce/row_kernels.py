@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from dl4all.ops.core import launch
-from dl4all.ops.core.launch import ceil_div, check_rounds, pack, shader
+from dl4all.ops.core.kernels import launch
+from dl4all.ops.core.kernels.launch import ceil_div, check_rounds, pack, shader
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.views import contiguous
 from dl4all.runtime.protocols import Grid

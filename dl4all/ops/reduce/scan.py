@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.ops.core import launch
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import ceil_div, pack, run
+from dl4all.ops.core.kernels import launch
+from dl4all.ops.core.kernels.launch import ceil_div, pack, run
 from dl4all.ops.core.op import Kernel, Result, empty, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, DTypeLike, TensorBase
 from dl4all.ops.elementwise.arithmetic import mul, true_divide

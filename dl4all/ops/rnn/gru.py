@@ -8,10 +8,10 @@ import numpy as np
 
 from dl4all.errors import ShapeError
 from dl4all.ops.activation.smooth import sigmoid
-from dl4all.ops.core.branchless import logistic
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.expressions.branchless import logistic
+from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.elementwise.transcendental import tanh

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.ops.core.branchless import keep_where
+from dl4all.ops.core.expressions.branchless import keep_where
 
 
 def _logistic(x: Any) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ShapeError
-from dl4all.ops.core import autotune
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.kernels import autotune
+from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS, SPACE, GemmProblem, gemm_with_tile

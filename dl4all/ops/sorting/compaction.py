@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dl4all.ops.core.launch import NoKernel, ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import NoKernel, ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import SHARED, empty
 from dl4all.ops.core.tensor_base import DTYPES, Shape, TensorBase
 from dl4all.ops.sorting.keys import KEY_KINDS, KEY_TYPES, WORKGROUP, key_bits, words, workgroups

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from dl4all.ops.core.launch import NoKernel, ceil_div, check_rounds, pack, run, shader
+from dl4all.ops.core.kernels.launch import NoKernel, ceil_div, check_rounds, pack, run, shader
 from dl4all.ops.core.op import SHARED, empty
 from dl4all.ops.core.tensor_base import DTYPES, TensorBase
 from dl4all.ops.memory.views import contiguous, permute

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dl4all.ops.core.launch import NoKernel, pack, run, shader
+from dl4all.ops.core.kernels.launch import NoKernel, pack, run, shader
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import DTYPES, TensorBase
 from dl4all.ops.memory.views import contiguous

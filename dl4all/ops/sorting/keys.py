@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.ops.core import launch
-from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels import launch
+from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import SHARED, empty
 from dl4all.ops.core.tensor_base import DTYPES, Shape, TensorBase
 from dl4all.runtime.protocols import Grid

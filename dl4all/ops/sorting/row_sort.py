@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.sorting.keys import KEY_TYPES, WORKGROUP, key_bits, keys_of, words, workgroups

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.ops.core.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
 from dl4all.ops.core.op import SHARED, empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.sorting.compaction import largest_word

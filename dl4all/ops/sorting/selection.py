@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.ops.core import float16, tape
-from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core import tape
+from dl4all.ops.core.expressions import float16
+from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.op import SHARED, empty, primitives
 from dl4all.ops.core.tensor_base import DTYPES, TensorBase
 from dl4all.ops.core.vmap_hook import reads

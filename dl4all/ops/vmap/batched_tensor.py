@@ -20,10 +20,10 @@ import numpy.typing as npt
 from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
-from dl4all.ops.core.mixed_dtypes import MixedScalars, scalars_cast
+from dl4all.ops.core.arguments.mixed_dtypes import MixedScalars, scalars_cast
+from dl4all.ops.core.arguments.tensor_like import TensorLikeFound
 from dl4all.ops.core.op import empty, fit_gradients, primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
-from dl4all.ops.core.tensor_like import TensorLikeFound
 from dl4all.ops.core.vmap_hook import NODE, BatchedTensorBase, Level
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.concatenation import stack

@@ -11,7 +11,7 @@ from typing import Any
 
 from dl4all.errors import ArgumentError
 from dl4all.optim.optimizer import Optimizer
-from dl4all.optim.options import number, set_option
+from dl4all.optim.state.options import number, set_option
 from dl4all.tensor.arguments import checked_state
 
 

@@ -10,7 +10,7 @@ from dl4all.errors import ArgumentError
 from dl4all.optim.lr_scheduler.base import FOREIGN, LRScheduler, check_scheduler_state, check_states
 from dl4all.optim.lr_scheduler.plateau import ReduceLROnPlateau
 from dl4all.optim.optimizer import Optimizer
-from dl4all.optim.options import number, set_option
+from dl4all.optim.state.options import number, set_option
 
 
 def _is_member(scheduler: Any, optimizer: Optimizer | None) -> bool:

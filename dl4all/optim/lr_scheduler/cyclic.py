@@ -9,7 +9,7 @@ from typing import Any, Literal
 from dl4all.errors import ArgumentError
 from dl4all.optim.lr_scheduler.base import LRScheduler, has_betas, per_group, set_momentum
 from dl4all.optim.optimizer import Optimizer
-from dl4all.optim.options import set_option
+from dl4all.optim.state.options import set_option
 
 MODES = ("triangular", "triangular2", "exp_range")
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from dl4all.errors import ArgumentError
 from dl4all.optim.lr_scheduler.base import LRScheduler, per_group
 from dl4all.optim.optimizer import Optimizer
-from dl4all.optim.options import number, set_option
+from dl4all.optim.state.options import number, set_option
 
 
 class ReduceLROnPlateau(LRScheduler):

@@ -14,7 +14,7 @@ from dl4all.graph.op_codes.interpreter import VARIANTS, Variant
 from dl4all.graph.op_codes.opcode import CODES, OPCODES
 from dl4all.graph.op_codes.schedule import Dispatch, Step, scheduled, steps_of
 from dl4all.graph.op_codes.translator import lower
-from dl4all.ops.core.launch import MAX_LOOP_ROUNDS
+from dl4all.ops.core.kernels.launch import MAX_LOOP_ROUNDS
 from tests.support.traced_graphs import traced
 
 PROCESSOR, GPU = VARIANTS[2], VARIANTS[3]

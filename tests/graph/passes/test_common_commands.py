@@ -11,7 +11,7 @@ import dl4all as dl
 from dl4all.graph.ir.graph import Binding, BoundLaunch, Buffer, Graph, Node, Operand, Value, VaryingWord
 from dl4all.graph.ir.verifier import verify
 from dl4all.graph.passes.common_commands import MOST_BYTES, common_commands
-from dl4all.ops.core.launch import shader
+from dl4all.ops.core.kernels.launch import shader
 from dl4all.scheduler.device.programs import Launch
 from tests.support.graph_execution import Execution, traced
 

@@ -12,7 +12,7 @@ import dl4all as dl
 from dl4all.graph.ir.verifier import verify
 from dl4all.graph.passes.epilogues import epilogues
 from dl4all.ops.conv.algorithms import forced
-from dl4all.ops.core import autotune
+from dl4all.ops.core.kernels import autotune
 from dl4all.ops.linalg import gemm
 from tests.support.device_traces import need_bindings, traced_on_device
 from tests.support.operands import NDArray

@@ -25,8 +25,8 @@ from dl4all.graph.ir.graph import (
 from dl4all.graph.passes.optimizer_fusion import MOST_COPIED, STEP, optimizer_fusion
 from dl4all.graph.run.multi_tensor_launches import expand
 from dl4all.graph.tracing.recapture import Draft
-from dl4all.ops.core.launch import ceil_div, pack
-from dl4all.ops.core.multi_tensor import MultiTensor
+from dl4all.ops.core.kernels.launch import ceil_div, pack
+from dl4all.ops.core.kernels.multi_tensor import MultiTensor
 from dl4all.ops.reduce.global_norm import SQUARES
 from dl4all.optim.adam import ADAM, AMSGRAD
 from dl4all.optim.ema import EMA_KERNELS

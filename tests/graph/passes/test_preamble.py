@@ -23,7 +23,7 @@ from dl4all.graph.ir.graph import (
 from dl4all.graph.passes.preamble import fixed_values, preamble, split
 from dl4all.graph.tracing.recapture import Draft
 from dl4all.ops.conv import algorithms
-from dl4all.ops.core.launch import shader
+from dl4all.ops.core.kernels.launch import shader
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.scheduler.device.programs import Launch
 from tests.support.graph_execution import Execution

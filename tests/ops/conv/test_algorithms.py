@@ -20,7 +20,7 @@ from dl4all.ops.conv.algorithms import (
 )
 from dl4all.ops.conv.problem import Direction, Problem
 from dl4all.ops.conv.window import window
-from dl4all.ops.core import autotune
+from dl4all.ops.core.kernels import autotune
 from dl4all.runtime.device_info import DeviceInfo, Limits
 from dl4all.runtime.null.backend import NullBackend, describe
 from dl4all.scheduler.device.current import device as open_device

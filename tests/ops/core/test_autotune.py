@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import dl4all as dl
-from dl4all.ops.core import autotune
-from dl4all.ops.core.autotune import Space, choose
+from dl4all.ops.core.kernels import autotune
+from dl4all.ops.core.kernels.autotune import Space, choose
 from dl4all.runtime import device_records
 from tests.conftest import REPOSITORY
 from tests.support.autotune_harness import Bench, lucky

@@ -14,8 +14,8 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ShaderError
-from dl4all.ops.core import autotune
-from dl4all.ops.core.autotune import SPACES
+from dl4all.ops.core.kernels import autotune
+from dl4all.ops.core.kernels.autotune import SPACES
 from dl4all.ops.linalg import matvec
 from dl4all.ops.linalg.gemm import PROBLEMS as PRODUCTS
 from dl4all.ops.linalg.gemm import SPACE as GEMM

@@ -10,7 +10,7 @@ import pytest
 
 from dl4all.errors import ShaderError
 from dl4all.ops import REGISTRY
-from dl4all.ops.core.expression import (
+from dl4all.ops.core.expressions.expression import (
     FUNCTIONS,
     Choice,
     Constant,

@@ -9,7 +9,7 @@ import dl4all as dl
 from dl4all.errors import ArgumentError
 from dl4all.graph.ir.graph import Graph, HostCall
 from dl4all.graph.tracing.trace import trace
-from dl4all.ops.core.host_work import BodyCall, HostWork, host_work
+from dl4all.ops.core.kernels.host_work import BodyCall, HostWork, host_work
 
 
 def commands(graph: Graph) -> list[HostCall]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.ops.core.launch import pack
+from dl4all.ops.core.kernels.launch import pack
 from dl4all.runtime import spirv
 from dl4all.scheduler.device.programs import Launch
 from dl4all.shaders import ROOT

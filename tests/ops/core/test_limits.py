@@ -11,7 +11,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, OutOfMemoryError, TooLargeError
 from dl4all.ops.core import limits
-from dl4all.ops.core.launch import pack
+from dl4all.ops.core.kernels.launch import pack
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import check_repeated
 from dl4all.ops.indexing.indices import Indices

@@ -15,7 +15,7 @@ import pytest
 import dl4all as dl
 from dl4all.nn.utils import clip_grad_norm_
 from dl4all.ops import all_shaders
-from dl4all.ops.core.multi_tensor import MAX_ROWS, MultiTensor, Plan, Role
+from dl4all.ops.core.kernels.multi_tensor import MAX_ROWS, MultiTensor, Plan, Role
 from dl4all.optim import EMA, SGD, Adadelta, Adagrad, Adam, AdamW, Lion, RMSprop
 from dl4all.runtime import spirv
 from dl4all.runtime.device_info import Limits
@@ -51,7 +51,7 @@ IDS = [f"{cls.__name__}-{'-'.join(f'{k}={v}' for k, v in options.items())}" for 
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few parameters go together too."""
-    monkeypatch.setattr("dl4all.ops.core.multi_tensor.MIN_SAVED_DISPATCHES", 1)
+    monkeypatch.setattr("dl4all.ops.core.kernels.multi_tensor.MIN_SAVED_DISPATCHES", 1)
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def known(optimizer: Any) -> Iterator[Any]:
 def test_few_parameters_go_alone(
     place: dl.Device, launched: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dl4all.ops.core.multi_tensor.MIN_SAVED_DISPATCHES", 8)
+    monkeypatch.setattr("dl4all.ops.core.kernels.multi_tensor.MIN_SAVED_DISPATCHES", 8)
     for count in (8, 9):
         params = made(place, [(3,)] * count)
         give(params, 0)
@@ -373,13 +373,13 @@ def test_many_workgroups(place: dl.Device, monkeypatch: pytest.MonkeyPatch) -> N
         SGD(params, lr=0.1).step()
         return [p.detach() for p in params]
 
-    monkeypatch.setattr("dl4all.ops.core.multi_tensor.ELEMENTS_PER_GROUP", 100)
-    monkeypatch.setattr("dl4all.ops.core.multi_tensor.MAX_GRID_SIZE", 10)
+    monkeypatch.setattr("dl4all.ops.core.kernels.multi_tensor.ELEMENTS_PER_GROUP", 100)
+    monkeypatch.setattr("dl4all.ops.core.kernels.multi_tensor.MAX_GRID_SIZE", 10)
     same(run, monkeypatch)
 
 
 def test_many_parameters(place: dl.Device, launched: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dl4all.ops.core.multi_tensor.MAX_ROWS", 16)
+    monkeypatch.setattr("dl4all.ops.core.kernels.multi_tensor.MAX_ROWS", 16)
     assert MAX_ROWS < 1 << 16
 
     def run() -> list[dl.Tensor]:

@@ -12,7 +12,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, ShaderError
-from dl4all.ops.core import autotune
+from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.op import empty
 from dl4all.ops.linalg import cooperative_matrix as module
 from dl4all.ops.linalg import gemm as plain

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 import dl4all as dl
-from dl4all.ops.core import autotune
+from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.op import empty
 from dl4all.ops.linalg import gemm as module
 from dl4all.ops.linalg.gemm import NARROW, PANEL, SPACE, TILES, GemmProblem, Tile, best_panel, gemm

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.ops.core import autotune
+from dl4all.ops.core.kernels import autotune
 from dl4all.ops.linalg import gemm as module
 from dl4all.ops.linalg.gemm import SPACE, TILES, GemmProblem, gemm
 from dl4all.ops.linalg.sum_slices import MIN_TERMS, MOST_SLICES, slice_count, slice_terms

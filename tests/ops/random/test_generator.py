@@ -17,7 +17,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError, UnknownDeviceError
-from dl4all.ops.core import philox
+from dl4all.ops.core.expressions import philox
 from dl4all.ops.random import distributions
 from dl4all.ops.random.generator import replayed
 from dl4all.runtime import registry, spirv
@@ -137,7 +137,7 @@ def test_uniform_numbers_stay_below_the_end(device: str) -> None:
 
 
 def test_fills_with_a_capped_grid(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dl4all.ops.core.launch.STRIDED_GRID_CAP", 2)
+    monkeypatch.setattr("dl4all.ops.core.kernels.launch.STRIDED_GRID_CAP", 2)
     for fill in FILLS.values():
         expected = bits(fill(dl.empty(5003, device="cpu"), at(FAR)))
         np.testing.assert_array_equal(bits(fill(dl.empty(5003, device=device), at(FAR))), expected)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dl4all.ops.core.host_kernel import HostLaunch
+from dl4all.ops.core.kernels.host_kernel import HostLaunch
 from dl4all.ops.core.op import REGISTRY
 from dl4all.runtime.cpu.llvm import error_functions, functions, provider, trigonometry
 from dl4all.runtime.cpu.llvm.ir import Module, Value, vector

@@ -1,8 +1,8 @@
 """Launch plans of ATen's ops: a call like an earlier one allocates, launches and wraps only.
 
-As :mod:`dl4all.ops.core.launch_plan`, for whole kernels: functions that call several ops of dl4all have one
-plan. What a kernel launches follows from the operands' shapes, strides, offsets and dtypes and from its other
-arguments, by their values.
+As :mod:`dl4all.ops.core.kernels.launch_plan`, for whole kernels: functions that call several ops of dl4all
+have one plan. What a kernel launches follows from the operands' shapes, strides, offsets and dtypes and from
+its other arguments, by their values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dl4all.allocator.storage import Storage
-from dl4all.ops.core.launch_plan import REFUSED, Launches, frozen, launches_of, logged, sharing
+from dl4all.ops.core.kernels.launch_plan import REFUSED, Launches, frozen, launches_of, logged, sharing
 from dl4all.ops.core.vmap_hook import is_batching
 from dl4all.pytorch.device.devices import device_at
 from dl4all.pytorch.device.storage.memory import memory_of, over, torch_storage

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from dl4all import ops
-from dl4all.ops.core.multi_tensor import side_by_side
+from dl4all.ops.core.kernels.multi_tensor import side_by_side
 from dl4all.ops.elementwise.joined import is_joined, run_joined
 from dl4all.ops.reduce.global_norm import scale_in_place
 from dl4all.pytorch.device.devices import NAME, device_at

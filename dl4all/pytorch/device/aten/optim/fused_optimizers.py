@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dl4all.optim.foreign import AdamOptions, SGDOptions, adam_step, sgd_step, takes
+from dl4all.optim.step.foreign import AdamOptions, SGDOptions, adam_step, sgd_step, takes
 from dl4all.pytorch.device.aten.optim.foreach import flat
 from dl4all.pytorch.device.dispatch.registration import native
 from dl4all.pytorch.device.storage.memory import NotNative

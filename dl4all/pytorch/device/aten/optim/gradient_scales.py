@@ -9,7 +9,7 @@ import torch
 
 from dl4all import ops
 from dl4all.ops.memory.copy import overwrite
-from dl4all.optim.gradient_scale import unscale
+from dl4all.optim.step.gradient_scale import unscale
 from dl4all.pytorch.device.aten.optim.foreach import flat, lies_densely
 from dl4all.pytorch.device.dispatch.registration import native
 from dl4all.pytorch.device.storage.memory import NotNative, tensor

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.allocator.storage import Storage
-from dl4all.ops.core.host_kernel import HostLaunch
-from dl4all.ops.core.host_work import WorkKernel, host_work, launch_of
+from dl4all.ops.core.kernels.host_kernel import HostLaunch
+from dl4all.ops.core.kernels.host_work import WorkKernel, host_work, launch_of
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.memory.views import contiguous
 from dl4all.runtime.cpu.llvm import provider

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dl4all import ops
+from dl4all.ops.core.arguments.numpy_names import with_numpy_names
 from dl4all.ops.core.exports import exported
-from dl4all.ops.core.numpy_names import with_numpy_names
 from dl4all.ops.core.tensor_base import TensorBase
 
 

@@ -3,10 +3,10 @@
 A kernel reads the gradient and changes the parameter and its state in place. The tensors of a parameter's
 state lie one after another in one allocation, so that no kernel binds more than three buffers and a table.
 
-One dispatch covers all parameters of a group whose memory lies in the same few buffers and that have made
-the same number of steps (:mod:`dl4all.ops.core.multi_tensor`): a dispatch for each would take longer to
+One dispatch covers all parameters of a group whose memory lies in the same few buffers and that have made the
+same number of steps (:mod:`dl4all.ops.core.kernels.multi_tensor`): a dispatch for each would take longer to
 submit than most of them run. A parameter without company has its own dispatch. Both ways give the same
-result, bit by bit. On the CPU one call updates a group (:mod:`dl4all.optim.host_step`).
+result, bit by bit. On the CPU one call updates a group (:mod:`dl4all.optim.step.host_step`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy as np
 
 from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError, GradientError
-from dl4all.ops.core.multi_tensor import MultiTensor, side_by_side
+from dl4all.ops.core.kernels.multi_tensor import MultiTensor, side_by_side
 from dl4all.ops.core.tensor_base import from_host
 from dl4all.ops.memory.copy import copy_into, fill_with, overwrite
 from dl4all.ops.memory.views import contiguous
-from dl4all.optim.host_step import KeptSteps, update_arrays, update_jobs
-from dl4all.optim.kernels import Constants, Kernels, no_kernel_of
 from dl4all.optim.optimizer import NDArray, Optimizer, ParamsT
-from dl4all.optim.saved_state import check_arrays, check_counts, loaded_tensor
+from dl4all.optim.state.saved_state import check_arrays, check_counts, loaded_tensor
+from dl4all.optim.step.host_step import KeptSteps, update_arrays, update_jobs
+from dl4all.optim.step.kernels import Constants, Kernels, no_kernel_of
 from dl4all.scheduler import fallback
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.listeners import capture

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from dl4all.nn import functional
-from dl4all.nn.conv import Size
 from dl4all.nn.module import Module
+from dl4all.nn.modules.conv import Size
 from dl4all.tensor.tensor import Tensor
 
 OutputSize: TypeAlias = int | Sequence[int | None] | None

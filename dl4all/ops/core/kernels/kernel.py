@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dl4all.errors import PipelineError, TooLargeError
-from dl4all.ops.core.launch import NoKernel
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.spirv import Shader
 
 KERNEL_REFUSALS = (NoKernel, PipelineError, TooLargeError)

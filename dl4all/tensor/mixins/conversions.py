@@ -8,8 +8,8 @@ from typing import Any, NoReturn, TypeVar, overload
 from dl4all.errors import BackendMissingError, DTypeError
 from dl4all.ops.core.memory_format import MemoryFormat
 from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
-from dl4all.tensor import numpy_protocols
 from dl4all.tensor.arguments import NamedDType
+from dl4all.tensor.mixins import numpy_protocols
 
 T = TypeVar("T", bound="Conversions")
 

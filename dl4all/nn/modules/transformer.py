@@ -11,12 +11,12 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.nn import functional, init
-from dl4all.nn.attention import MultiheadAttention
-from dl4all.nn.container import ModuleList
-from dl4all.nn.dropout import Dropout
-from dl4all.nn.linear import Linear
 from dl4all.nn.module import Module
-from dl4all.nn.normalization import LayerNorm
+from dl4all.nn.modules.attention import MultiheadAttention
+from dl4all.nn.modules.container import ModuleList
+from dl4all.nn.modules.dropout import Dropout
+from dl4all.nn.modules.linear import Linear
+from dl4all.nn.modules.normalization import LayerNorm
 from dl4all.ops.core.limits import LAYERS, integer
 from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.tensor.arguments import DeviceLike

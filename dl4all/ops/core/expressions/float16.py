@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dl4all.ops.core.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader, strided_grid
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.spirv import Shader
 

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ShaderError
-from dl4all.ops.core import special_functions
-from dl4all.ops.core.branchless import logistic
+from dl4all.ops.core.expressions import special_functions
+from dl4all.ops.core.expressions.branchless import logistic
 
 Array: TypeAlias = npt.NDArray[Any]
 

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core.launch import pack, shader
-from dl4all.ops.core.multi_tensor import Job, Role, recent_plans
+from dl4all.ops.core.kernels.launch import pack, shader
+from dl4all.ops.core.kernels.multi_tensor import Job, Role, recent_plans
 from dl4all.ops.core.op import OPTIONAL_SHADERS
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.optim import adam, sgd
-from dl4all.optim.host_step import update_jobs
-from dl4all.optim.kernels import Constants
+from dl4all.optim.step.host_step import update_jobs
+from dl4all.optim.step.kernels import Constants
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device.programs import Launch
 

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 from dl4all.autograd import no_grad
 from dl4all.errors import ShapeError
-from dl4all.nn.conv import (
+from dl4all.nn.module import Module
+from dl4all.nn.modules.conv import (
     Conv1d,
     Conv2d,
     Conv3d,
@@ -14,9 +15,8 @@ from dl4all.nn.conv import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
-from dl4all.nn.linear import Linear
-from dl4all.nn.module import Module
-from dl4all.nn.normalization import (
+from dl4all.nn.modules.linear import Linear
+from dl4all.nn.modules.normalization import (
     BatchNorm1d,
     BatchNorm2d,
     BatchNorm3d,

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dl4all.allocator.allocation import aligned
 from dl4all.allocator.storage import Storage
-from dl4all.ops.core.launch import MAX_GRID_SIZE, ceil_div
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.protocols import Span
 from dl4all.scheduler.device.device import Device

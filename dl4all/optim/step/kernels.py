@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import PipelineError
-from dl4all.ops.core.launch import pack, run, shader, strided_grid
-from dl4all.ops.core.multi_tensor import Job, MultiTensor, Role
+from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.multi_tensor import Job, MultiTensor, Role
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.scheduler import fallback

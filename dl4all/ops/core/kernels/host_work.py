@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.ops.core.host_kernel import REFUSED, HostLaunch, Layout, kernel_of, layout_of
-from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.core.tensor_argument import Elements, TensorArgument
+from dl4all.ops.core.arguments.tensor_argument import Elements, TensorArgument
+from dl4all.ops.core.kernels.host_kernel import REFUSED, HostLaunch, Layout, kernel_of, layout_of
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
 from dl4all.scheduler.listeners import capture
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core.host_work import WorkKernel, host_work
-from dl4all.ops.core.launch import pack, shader
-from dl4all.ops.core.multi_tensor import Role, recent_plans
+from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
+from dl4all.ops.core.kernels.launch import pack, shader
+from dl4all.ops.core.kernels.multi_tensor import Role, recent_plans
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.scheduler.device.programs import Launch

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.ops.core import host_kernel
-from dl4all.ops.core.host_work import body_call, holds_elements, host_work
+from dl4all.ops.core.kernels import host_kernel
+from dl4all.ops.core.kernels.host_work import body_call, holds_elements, host_work
 from dl4all.ops.core.limits import out_of_memory
 from dl4all.ops.core.primitives import primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host

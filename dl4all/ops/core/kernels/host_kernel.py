@@ -2,9 +2,9 @@
 
 A host kernel is prepared for layouts: :func:`host_kernel` declares a function that is given the shapes,
 strides and dtypes of an op's operands and of its result, and the op's arguments, and returns a
-:class:`HostLaunch`, or raises :class:`~dl4all.ops.core.launch.NoKernel` for what it does not compute. The
-op's NumPy body computes then, as it does where there is no compiler. A launch holds everything but addresses
-and numbers, so that the CPU keeps it as a plan for the next call like it.
+:class:`HostLaunch`, or raises :class:`~dl4all.ops.core.kernels.launch.NoKernel` for what it does not compute.
+The op's NumPy body computes then, as it does where there is no compiler. A launch holds everything but
+addresses and numbers, so that the CPU keeps it as a plan for the next call like it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import numpy as np
 
 from dl4all.allocator.storage import Storage
 from dl4all.errors import TooLargeError
-from dl4all.ops.core.launch import NoKernel
-from dl4all.ops.core.launch_plan import Call, call_of, frozen
+from dl4all.ops.core.arguments.tensor_argument import TensorArgument
+from dl4all.ops.core.kernels.launch import NoKernel
+from dl4all.ops.core.kernels.launch_plan import Call, call_of, frozen
 from dl4all.ops.core.limits import LARGE_ELEMENTS
-from dl4all.ops.core.tensor_argument import TensorArgument
 from dl4all.ops.core.tensor_base import Shape, Size, TensorBase, contiguous_strides
 from dl4all.runtime import fork
 from dl4all.runtime.cpu.llvm import provider
@@ -68,7 +68,7 @@ The addresses of tensors among the arguments come after those of operands.
 """
 
 HOST_KERNELS: dict[str, Prepare] = {}
-"""By name of the op, or of the work (:class:`~dl4all.ops.core.host_work.WorkKernel`)."""
+"""By name of the op, or of the work (:class:`~dl4all.ops.core.kernels.host_work.WorkKernel`)."""
 
 
 VARYING: dict[str, tuple[str, ...]] = {}

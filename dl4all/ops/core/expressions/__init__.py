@@ -1,0 +1,1 @@
+"""Expressions of elementwise ops, and the functions in them that GLSL or NumPy lacks."""

@@ -1,0 +1,1 @@
+"""Kernels of ops: their declaration, launches, plans of launches, and tuning."""

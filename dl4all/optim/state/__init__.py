@@ -1,0 +1,1 @@
+"""Parameter groups, options, hooks and saved state of optimizers."""

@@ -1,0 +1,1 @@
+"""Steps of optimizers on a device and on the host."""
