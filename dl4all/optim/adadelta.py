@@ -18,7 +18,7 @@ from dl4all.optim.step.elementwise import ElementwiseOptimizer
 from dl4all.optim.step.kernels import Constants, Kernels
 from dl4all.tensor.tensor import Tensor
 
-ADADELTA = Kernels("adadelta", 2)
+ADADELTA = Kernels("adadelta", 2, "float sign, weight_decay, lr, rho, one_minus_rho, eps;")
 
 
 class Adadelta(ElementwiseOptimizer):

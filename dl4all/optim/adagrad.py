@@ -12,7 +12,7 @@ from dl4all.optim.step.elementwise import ElementwiseOptimizer
 from dl4all.optim.step.kernels import Constants, Kernels
 from dl4all.tensor.tensor import Tensor
 
-ADAGRAD = Kernels("adagrad", 1)
+ADAGRAD = Kernels("adagrad", 1, "float sign, weight_decay, lr, eps;")
 
 
 class Adagrad(ElementwiseOptimizer):

@@ -20,8 +20,12 @@ from dl4all.optim.step.elementwise import ElementwiseOptimizer
 from dl4all.optim.step.kernels import Constants, Kernels
 from dl4all.tensor.tensor import Tensor
 
-ADAM = Kernels("adam", 2)
-AMSGRAD = Kernels("adam", 3)
+_CONSTANTS = (
+    "float sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, step_size, "
+    "root_correction2, eps;"
+)
+ADAM = Kernels("adam", 2, _CONSTANTS)
+AMSGRAD = Kernels("adam", 3, _CONSTANTS)
 
 
 class Adam(ElementwiseOptimizer):

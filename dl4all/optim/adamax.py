@@ -18,7 +18,7 @@ from dl4all.optim.step.elementwise import ElementwiseOptimizer
 from dl4all.optim.step.kernels import Constants, Kernels
 from dl4all.tensor.tensor import Tensor
 
-ADAMAX = Kernels("adamax", 2)
+ADAMAX = Kernels("adamax", 2, "float sign, weight_decay, one_minus_beta1, beta2, step_size, eps;")
 
 
 class Adamax(ElementwiseOptimizer):

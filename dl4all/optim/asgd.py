@@ -19,7 +19,7 @@ from dl4all.optim.step.elementwise import ElementwiseOptimizer
 from dl4all.optim.step.kernels import Constants, Kernels
 from dl4all.tensor.tensor import Tensor
 
-AVERAGED = Kernels("asgd", 1)
+AVERAGED = Kernels("asgd", 1, "float sign, weight_decay, shrink, step_size, weight;")
 
 
 class ASGD(ElementwiseOptimizer):

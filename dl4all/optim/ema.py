@@ -21,7 +21,7 @@ from dl4all.scheduler.listeners import capture
 from dl4all.tensor.arguments import checked_state
 from dl4all.tensor.tensor import Tensor
 
-EMA_KERNELS = Kernels("ema", 0)
+EMA_KERNELS = Kernels("ema", 0, "float weight;")
 
 
 def move_averages(pairs: Sequence[tuple[Tensor, Tensor]], weight: float, plans: MultiTensor) -> None:

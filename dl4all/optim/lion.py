@@ -11,7 +11,7 @@ from dl4all.optim.state.options import check_decay_rates, check_not_negative, nu
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
 from dl4all.optim.step.kernels import Constants, Kernels
 
-LION = Kernels("lion", 1)
+LION = Kernels("lion", 1, "float direction, shrink, lr, beta1, one_minus_beta1, beta2, one_minus_beta2;")
 
 
 class Lion(ElementwiseOptimizer):

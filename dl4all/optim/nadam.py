@@ -20,7 +20,12 @@ from dl4all.optim.step.elementwise import ElementwiseOptimizer
 from dl4all.optim.step.kernels import Constants, Kernels
 from dl4all.tensor.tensor import Tensor
 
-NADAM = Kernels("nadam", 2)
+NADAM = Kernels(
+    "nadam",
+    2,
+    "float sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, "
+    "correction2, gradient_size, mean_size, eps;",
+)
 
 
 class NAdam(ElementwiseOptimizer):

@@ -20,7 +20,12 @@ from dl4all.optim.step.elementwise import ElementwiseOptimizer
 from dl4all.optim.step.kernels import Constants, Kernels
 from dl4all.tensor.tensor import Tensor
 
-RADAM = Kernels("radam", 2)
+RADAM = Kernels(
+    "radam",
+    2,
+    "float sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, "
+    "step_size, rectification, eps;",
+)
 
 
 class RAdam(ElementwiseOptimizer):

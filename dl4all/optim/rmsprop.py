@@ -12,8 +12,11 @@ from dl4all.optim.step.elementwise import ElementwiseOptimizer
 from dl4all.optim.step.kernels import Constants, Kernels
 from dl4all.tensor.tensor import Tensor
 
+_CONSTANTS = "float sign, weight_decay, lr, alpha, one_minus_alpha, eps, momentum;"
 RMSPROP = {
-    (centered, momentum): Kernels("rmsprop", 1 + centered + momentum, CENTERED=centered, MOMENTUM=momentum)
+    (centered, momentum): Kernels(
+        "rmsprop", 1 + centered + momentum, _CONSTANTS, CENTERED=centered, MOMENTUM=momentum
+    )
     for centered in (0, 1)
     for momentum in (0, 1)
 }

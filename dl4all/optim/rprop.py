@@ -13,7 +13,7 @@ from dl4all.optim.step.elementwise import ElementwiseOptimizer
 from dl4all.optim.step.kernels import Constants, Kernels
 from dl4all.tensor.tensor import Tensor
 
-RPROP = Kernels("rprop", 2)
+RPROP = Kernels("rprop", 2, "float direction, decrease, increase, smallest, largest;")
 
 
 class Rprop(ElementwiseOptimizer):

@@ -11,8 +11,9 @@ from dl4all.optim.step.elementwise import ElementwiseOptimizer
 from dl4all.optim.step.kernels import Constants, Kernels
 from dl4all.tensor.tensor import Tensor
 
-PLAIN = Kernels("sgd", 0)
-MOMENTUM = Kernels("sgd", 1)
+_CONSTANTS = "float sign, weight_decay, lr, momentum, gradient_weight; uint nesterov;"
+PLAIN = Kernels("sgd", 0, _CONSTANTS)
+MOMENTUM = Kernels("sgd", 1, _CONSTANTS)
 
 
 class SGD(ElementwiseOptimizer):

@@ -14,9 +14,9 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dl4all import config
@@ -44,9 +44,32 @@ class Shader:
     source: str = ""
 
     @property
+    def macros(self) -> dict[str, int | str]:
+        """The macros by name; numbers are ints.
+
+        >>> Shader("a.comp", (("FOLD", "1"), ("WORD", "uint"))).macros
+        {'FOLD': 1, 'WORD': 'uint'}
+        """
+        return {name: int(text) if text.lstrip("-").isdecimal() else text for name, text in self.defines}
+
+    def with_macros(self, macros: Mapping[str, object]) -> Shader:
+        """The shader with these macros as well, or in the place of its own.
+
+        >>> Shader("a.comp", (("FOLD", "1"),)).with_macros({"FOLD": 0, "BIAS": 1}).defines
+        (('BIAS', '1'), ('FOLD', '0'))
+        """
+        texts = dict(self.defines) | {name: str(value) for name, value in macros.items()}
+        return replace(self, defines=tuple(sorted(texts.items())))
+
+    @property
     def name(self) -> str:
         """The path and the defines: what errors and profiles show."""
         return " ".join([self.path, *(f"-D{name}={value}" for name, value in sorted(self.defines))])
+
+
+Declared = tuple[tuple[str, str], ...]  # types in GLSL, and names
+PUSH_CONSTANTS: dict[str, list[tuple[frozenset[tuple[str, str]], Declared]]] = {}
+"""The first push constants that shaders are declared to have: by path, for those that have some macros."""
 
 
 @dataclass(frozen=True)
@@ -180,9 +203,25 @@ def _read(shader: Shader, file: Path) -> Module | None:
 def _module(shader: Shader, code: bytes) -> Module:
     """
     Raises:
-        ShaderError: it is no SPIR-V, or takes what dl4all cannot give.
+        ShaderError: it is no SPIR-V, takes what dl4all cannot give, or other push constants than declared.
     """
-    return Module(shader.name, code, reflect(code, shader.name))
+    module = Module(shader.name, code, reflect(code, shader.name))
+    _check_push_constants(shader, module.interface)
+    return module
+
+
+def _check_push_constants(shader: Shader, interface: Interface) -> None:
+    there = [f"{constant.type} {constant.name}" for constant in interface.push]
+    for macros, declared in PUSH_CONSTANTS.get(shader.path, ()):
+        if not macros.issubset(shader.defines):
+            continue
+        for position, (kind, name) in enumerate(declared):
+            found = there[position] if position < len(there) else "missing"
+            if found not in (f"{kind} {name}", f"{kind} "):  # a compiler may leave names out
+                raise ShaderError(
+                    f"{shader.name}: push constant {position} is declared as '{kind} {name}' and "
+                    f"is '{found}' in the shader; give both the same order"
+                )
 
 
 def _key(shader: Shader, root: Path) -> str:

@@ -17,6 +17,7 @@ GL_COMPUTE = 5
 class Op(IntEnum):
     """The instructions that describe an interface."""
 
+    MEMBER_NAME = 6
     ENTRY_POINT = 15
     EXECUTION_MODE = 16
     CAPABILITY = 17
@@ -102,6 +103,7 @@ class Tables:
     constants: dict[int, int]  # scalars; a spec constant's default
     decorations: dict[int, dict[int, int]]  # the first operand of each decoration, or 0
     members: dict[tuple[int, int], dict[int, int]]  # the same, by struct and member
+    names: dict[tuple[int, int], str]  # by struct and member; a compiler may leave them out
 
 
 def parse(code: bytes) -> Instructions:
@@ -144,4 +146,11 @@ def tabulate(ops: Instructions) -> Tables:
         constants={args[1]: args[2] for op in (Op.CONSTANT, Op.SPEC_CONSTANT) for args in ops[op]},
         decorations=decorations,
         members=members,
+        names={(struct, member): text(name) for struct, member, *name in ops[Op.MEMBER_NAME]},
     )
+
+
+def text(words: list[int]) -> str:
+    """A literal string."""
+    raw = struct.pack(f"<{len(words)}I", *words)
+    return raw[: raw.index(b"\0")].decode()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dl4all.errors import ShaderError
 from dl4all.runtime.spirv.parser import (
@@ -18,6 +18,7 @@ from dl4all.runtime.spirv.parser import (
     Tables,
     parse,
     tabulate,
+    text,
 )
 
 
@@ -28,6 +29,14 @@ class Binding:
     index: int
     readonly: bool
     writeonly: bool
+
+
+class PushConstant(NamedTuple):
+    """A push constant; its name is empty where the compiler has left it out."""
+
+    name: str
+    type: str  # in GLSL; of an array that of its elements, and []
+    offset: int  # bytes
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,7 @@ class Interface:
     capabilities: tuple[str, ...]
     shared_bytes: int = 0  # memory of a workgroup, at least: lengths that are computed count once
     counts_groups: bool = False  # asks how many workgroups there are, so that a grid cannot be run in pieces
+    push: tuple[PushConstant, ...] = ()  # in the order of their offsets
 
     @property
     def writes(self) -> tuple[bool, ...]:
@@ -108,7 +118,7 @@ def _interface(ops: Instructions) -> Interface:
     spec_ids = {of[Decoration.SPEC_ID] for of in tables.decorations.values() if Decoration.SPEC_ID in of}
     size, size_ids = _local_size(ops, tables, function)
     return Interface(
-        entry=_string(name),
+        entry=text(name),
         bindings=_bindings(ops, tables),
         push_bytes=_push_bytes(ops, tables),
         spec_ids=tuple(sorted(spec_ids)),
@@ -123,12 +133,8 @@ def _interface(ops: Instructions) -> Interface:
         counts_groups=any(
             of.get(Decoration.BUILT_IN) == BUILT_IN_NUM_WORKGROUPS for of in tables.decorations.values()
         ),
+        push=_push(ops, tables),
     )
-
-
-def _string(words: list[int]) -> str:
-    raw = struct.pack(f"<{len(words)}I", *words)
-    return raw[: raw.index(b"\0")].decode()
 
 
 def _bindings(ops: Instructions, tables: Tables) -> tuple[Binding, ...]:
@@ -155,6 +161,34 @@ def _bindings(ops: Instructions, tables: Tables) -> tuple[Binding, ...]:
         other = found.get(index, Binding(index, True, True))
         found[index] = Binding(index, readonly and other.readonly, writeonly and other.writeonly)
     return tuple(found[index] for index in sorted(found))
+
+
+def _push(ops: Instructions, tables: Tables) -> tuple[PushConstant, ...]:
+    blocks = [tables.types[args[0]][1][1] for args in ops[Op.VARIABLE] if args[2] == Storage.PUSH_CONSTANT]
+    found = [
+        PushConstant(
+            tables.names.get((block, member), ""),
+            _type_name(type, tables),
+            tables.members[block, member][Decoration.OFFSET],
+        )
+        for block in blocks
+        for member, type in enumerate(tables.types[block][1])
+    ]
+    return tuple(sorted(found, key=lambda constant: constant.offset))
+
+
+def _type_name(type: int, tables: Tables) -> str:
+    """The name of a type in GLSL, as far as push constants have it."""
+    op, operands = tables.types[type]
+    if op == Op.TYPE_ARRAY:
+        return f"{_type_name(operands[0], tables)}[]"
+    if op == Op.TYPE_INT and operands[0] == 32:
+        return "int" if operands[1] else "uint"
+    if op == Op.TYPE_FLOAT and operands[0] == 32:
+        return "float"
+    if op == Op.TYPE_VECTOR and operands[1] == 2 and _type_name(operands[0], tables) == "uint":
+        return "uvec2"
+    return f"type of opcode {op}"
 
 
 def _push_bytes(ops: Instructions, tables: Tables) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
@@ -29,12 +28,12 @@ from dl4all.graph.ir.graph import (
 )
 from dl4all.ops.core.expressions.expression import functions_of, print_glsl
 from dl4all.ops.core.kernels.launch import pack
+from dl4all.ops.core.kernels.push_block import push_constants
 from dl4all.ops.core.op import REGISTRY, Op
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.ops.elementwise.kernels import MATH_FUNCTIONS
 from dl4all.ops.random.dropout_functions import DROPOUT, random_dropout
 from dl4all.runtime.requirements import MAX_BINDINGS
-from dl4all.runtime.spirv import Shader
 
 Coordinates = Literal["channel", "gemm", "linear", "none"]
 
@@ -308,7 +307,7 @@ def _writers(node: Node, buffer: int) -> frozenset[int] | None:
             continue
         shader = command.launch.shader
         is_last = buffer not in bound[:-1] and command.bindings[-1].offset == 0
-        if not is_last or shader.path not in COORDINATES or "EPILOGUE" in dict(shader.defines):
+        if not is_last or shader.path not in COORDINATES or "EPILOGUE" in shader.macros:
             return None
         if command.writes != (False,) * (len(bound) - 1) + (True,):
             return None
@@ -342,10 +341,7 @@ def _finished(
     if epilogue.dropouts:
         defines["DROPOUTS"] = len(epilogue.dropouts)
     defines |= dict.fromkeys(epilogue.includes, 1)
-    own = (pair for pair in launch.shader.defines if pair[0] not in defines)
-    shader = Shader(
-        launch.shader.path, (*own, *((name, str(value)) for name, value in sorted(defines.items())))
-    )
+    shader = launch.shader.with_macros(defines)
     extra = tuple(whole_of(graph, operand.value.buffer) for operand in epilogue.operands)
     return replace(
         command,
@@ -360,8 +356,8 @@ def _stores_vectors(command: BoundLaunch) -> bool:
     """Whether a kernel stores four results at a time, as many as have their random words from one draw."""
     if COORDINATES[command.launch.shader.path] != "gemm":
         return False
-    _, n, _, _, _, ldc, _, _, step, _, _, offset = struct.unpack_from("<12I", command.launch.push)
-    return not (n | ldc | step | offset) % 4
+    p = push_constants(command.launch)
+    return not (p.N | p.ldc | p.c_step | p.c_offset) % 4
 
 
 def whole_of(graph: Graph, buffer: int) -> Binding:
@@ -377,23 +373,21 @@ def _kind(command: BoundLaunch, place: Place, shape: Shape) -> str:
     if place == Place(1, math.prod(shape)):
         return "ELEMENT"
     coordinates = COORDINATES[command.launch.shader.path]
-    push = command.launch.push
+    p = push_constants(command.launch)
     if coordinates == "channel" and len(shape) > 2 and place == Place(math.prod(shape[2:]), shape[1]):
         return "ROW"
     if coordinates == "linear":
-        rows, features = struct.unpack_from("<2I", push)
-        if place == Place(1, features):
+        if place == Place(1, p.features):
             return "COLUMN"
-        if inner == features and period >= rows:
+        if inner == p.features and period >= p.rows:
             return "ROW"
     if coordinates == "gemm":
-        m, n, _, _, _, ldc, _, _, step, _, _, offset = struct.unpack_from("<12I", push)
-        if command.launch.groups[2] == 1:
-            step = 0
+        step = 0 if command.launch.groups[2] == 1 else p.c_step
         size = inner * period
-        if inner == ldc and m <= period and step % size == 0 and offset % size + n <= inner:
+        if inner == p.ldc and period >= p.M and step % size == 0 and p.c_offset % size + p.N <= inner:
             return "ROW"
-        if inner == 1 and n <= period and not any(distance % period for distance in (ldc, step, offset)):
+        distances = (p.ldc, step, p.c_offset)
+        if inner == 1 and period >= p.N and not any(distance % period for distance in distances):
             return "COLUMN"
     return "DIVIDED"
 

@@ -7,7 +7,6 @@ elementwise ops in front of it cost no launch of their own and no trip through m
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -23,8 +22,8 @@ from dl4all.graph.codegen.epilogue import (
 )
 from dl4all.graph.ir.graph import BoundLaunch, Graph, Node, Operand
 from dl4all.ops.core.kernels.launch import pack
+from dl4all.ops.core.kernels.push_block import push_constants
 from dl4all.runtime.requirements import MAX_BINDINGS
-from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device.programs import Launch
 
 MAX_SOURCES = 4  # of a prologue
@@ -34,7 +33,7 @@ class Slot(NamedTuple):
     """The operand of a kernel in whose place a prologue computes."""
 
     binding: int
-    offset_word: int  # which push constant is the place of its first element
+    offset: str  # the push constant that is the place of its first element
     fours: bool  # whether it is read as vec4s
     passes: int  # how often each element is read
 
@@ -50,15 +49,15 @@ class Prologue(NamedTuple):
 
 # Binding, push constant of the offset, and how often an element is read where it is not kept.
 SLOTS = {
-    "loss/cross_entropy_backward.comp": (0, 6, 1),
-    "normalization/batch_norm.comp": (0, 3, 1),
-    "normalization/batch_norm_backward.comp": (0, 3, 1),
-    "normalization/rows.comp": (0, 8, 3),
-    "normalization/rows_backward.comp": (0, 8, 2),
-    "normalization/statistics.comp": (0, 5, 2),
-    "normalization/sums.comp": (0, 7, 1),
-    "reduce/softmax.comp": (0, 5, 3),
-    "reduce/softmax_backward.comp": (0, 5, 2),
+    "loss/cross_entropy_backward.comp": (0, "g_offset", 1),
+    "normalization/batch_norm.comp": (0, "x_offset", 1),
+    "normalization/batch_norm_backward.comp": (0, "g_offset", 1),
+    "normalization/rows.comp": (0, "x_offset", 3),
+    "normalization/rows_backward.comp": (0, "g_offset", 2),
+    "normalization/statistics.comp": (0, "x_offset", 2),
+    "normalization/sums.comp": (0, "g_offset", 1),
+    "reduce/softmax.comp": (0, "x_offset", 3),
+    "reduce/softmax_backward.comp": (0, "g_offset", 2),
 }
 
 
@@ -67,21 +66,23 @@ def slot_of(launch: Launch) -> Slot | None:
 
     Of kernels with several operands that is the gradient, which comes out of elementwise ops most often.
     """
-    path, defines = launch.shader.path, dict(launch.shader.defines)
-    if "PROLOGUE" in defines:
+    path, macros = launch.shader.path, launch.shader.macros
+    if "PROLOGUE" in macros:
         return None
     if path == "reduce/reduce.comp":
-        return None if defines["MERGE"] == "1" else Slot(0, 7, defines["SUBGROUPS"] != "0", 1)
+        return None if macros["MERGE"] else Slot(0, "x_offset", macros["SUBGROUPS"] != 0, 1)
     if path == "normalization/channel_rows.comp":
-        fours = defines["FOURS"] == "1"
-        return Slot(1, 8, fours, 1) if defines["SUMS"] == "1" else Slot(0, 7, fours, 2)
+        fours = macros["FOURS"] == 1
+        if macros["SUMS"]:
+            return Slot(1, "g_offset", fours, 1)
+        return Slot(0, "x_offset", fours, 2)
     if path not in SLOTS:
         return None
     if path == "loss/cross_entropy_backward.comp":
         # The gradient is one of each row. Where classes have weights, they lie behind it.
-        return Slot(*SLOTS[path][:2], fours=False, passes=1) if defines["WEIGHT"] == "0" else None
-    binding, word, passes = SLOTS[path]
-    return Slot(binding, word, defines["FOURS"] == "1", passes)
+        return Slot(*SLOTS[path][:2], fours=False, passes=1) if not macros["WEIGHT"] else None
+    binding, offset, passes = SLOTS[path]
+    return Slot(binding, offset, macros["FOURS"] == 1, passes)
 
 
 def prologue_of(nodes: Sequence[Node], slots: Sequence[Slot]) -> Prologue | None:
@@ -185,7 +186,7 @@ def slots_of(node: Node, operand: Operand) -> list[Slot | None] | None:
         if count:
             if count > 1 or slot is None or bound[slot.binding] != operand.value.buffer:
                 return None
-            (offset,) = struct.unpack_from("<I", command.launch.push, 4 * slot.offset_word)
+            offset = getattr(push_constants(command.launch), slot.offset)
             if offset or command.bindings[slot.binding].offset or command.writes[slot.binding]:
                 return None
         found.append(slot)
@@ -216,10 +217,7 @@ def _begun(
         return None
     defines["PROLOGUE_PUSH"] = " ".join(declared)
     defines |= dict.fromkeys(prologue.includes, 1)
-    own = tuple(pair for pair in launch.shader.defines if pair[0] not in defines)
-    shader = Shader(
-        launch.shader.path, (*own, *((name, str(value)) for name, value in sorted(defines.items())))
-    )
+    shader = launch.shader.with_macros(defines)
     first, *extra = (whole_of(graph, operand.value.buffer) for operand in prologue.sources)
     bindings = list(command.bindings)
     bindings[slot.binding] = first

@@ -5,16 +5,14 @@ Their memory in the arena is put side by side, so that one instruction works on 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from dl4all.graph.ir.graph import Binding, BoundLaunch, MultiTensorLaunch, Node, VaryingWord
 from dl4all.graph.op_codes.emitter import Emitter, Source, Unsupported
 from dl4all.graph.op_codes.instruction import Register, register
-
-SINGLE_BYTES = 12
-"""Of the push constants of a launch for one parameter, in front of the numbers of the step."""
+from dl4all.ops.core.kernels.multi_tensor import BATCH_PUSH
+from dl4all.ops.core.kernels.push_block import push_constants, words_of
 
 
 class Update(NamedTuple):
@@ -53,13 +51,13 @@ def update_of(node: Node) -> Update:
     [command] = node.commands
     assert isinstance(command, BoundLaunch | MultiTensorLaunch)
     shader = command.launch.shader
-    states = int(dict(shader.defines).get("STATES", "0"))
+    states = int(shader.macros.get("STATES", 0))
     if isinstance(command, BoundLaunch):
-        count, *offsets = struct.unpack_from("<3I", command.launch.push)
-        push, shift = command.launch.push[SINGLE_BYTES:], SINGLE_BYTES
+        one = push_constants(command.launch)
+        push, shift = command.launch.push[BATCH_PUSH.size :], BATCH_PUSH.size
         jobs: tuple[tuple[Binding, ...], ...] = (command.bindings,)
-        counts: tuple[int, ...] = (count,)
-        if any(offsets):
+        counts: tuple[int, ...] = (one.n,)
+        if one.p_offset or one.g_offset:
             raise Unsupported("updates a part of a tensor")
     else:
         push, shift, jobs = command.push, 0, command.jobs
@@ -68,7 +66,7 @@ def update_of(node: Node) -> Update:
             raise Unsupported("binds more than gradients, states and parameters")
     if any(binding.offset for job in jobs for binding in job):
         raise Unsupported("updates a part of a tensor")
-    numbers = struct.unpack(f"<{len(push) // 4}I", push)
+    numbers = words_of(push)
     varying = tuple(((word.offset - shift) // 4, word) for word in command.varying)
     return Update(shader.path, states, jobs, counts, numbers, varying)
 

@@ -6,7 +6,6 @@ launch that combines statistics or sums knows who needs which factors, and write
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from typing import NamedTuple
 from dl4all.graph.ir.graph import Binding, BoundLaunch, Graph, Node, Value, bindings_of, is_private
 from dl4all.graph.passes.device_limits import max_bindings
 from dl4all.ops.core.kernels.launch import pack
-from dl4all.runtime.spirv import Shader
+from dl4all.ops.core.kernels.push_block import push_constants
 
 COMBINE_STATISTICS = "normalization/statistics_combine.comp"
 COMBINE_SUMS = "normalization/sums_combine.comp"
@@ -30,13 +29,13 @@ class _Fold(NamedTuple):
 
     @property
     def is_weighted(self) -> bool:
-        return dict(self.command.launch.shader.defines)["WEIGHT"] == "1"
+        return self.command.launch.shader.macros["WEIGHT"] == 1
 
 
 class _Extension(NamedTuple):
     """What a launch that combines takes over of others."""
 
-    defines: dict[str, int]
+    macros: dict[str, int]
     push: bytes
     reads: tuple[Binding, ...]
     bindings: tuple[Binding, ...]
@@ -51,7 +50,7 @@ def channel_factors(graph: Graph) -> Graph:
     for position in range(len(nodes)):
         node = nodes[position]
         for command in () if node is None else node.commands:
-            if not isinstance(command, BoundLaunch) or "FACTORS" in dict(command.launch.shader.defines):
+            if not isinstance(command, BoundLaunch) or "FACTORS" in command.launch.shader.macros:
                 continue
             if command.launch.shader.path == COMBINE_STATISTICS:
                 extension = _of_statistics(graph, nodes, position, command)
@@ -68,52 +67,50 @@ def _of_statistics(
     graph: Graph, nodes: Sequence[Node | None], position: int, command: BoundLaunch
 ) -> _Extension | None:
     """The factors of mean and variance: those for the gradient, and those with the weight for the result."""
-    (channels,) = struct.unpack_from("<I", command.launch.push, 4)
+    channels = push_constants(command.launch).groups
     chosen: dict[bool, _Fold] = {}
-    eps = weight_offset = b""
+    eps, weight_offset = None, 0
     for fold in _folds(graph, nodes, position, FOLD):
-        push, bindings = fold.command.launch.push, fold.command.bindings
+        push, bindings = push_constants(fold.command.launch), fold.command.bindings
         if bindings[0] != command.bindings[1] or bindings[1] != command.bindings[1]:
             continue
-        count, _, mean, variance, _ = struct.unpack("<If3I", push)
-        if (count, mean, variance) != (channels, 0, channels) or fold.is_weighted in chosen:
+        places = push.channels, push.mean_offset, push.variance_offset
+        if places != (channels, 0, channels) or fold.is_weighted in chosen:
             continue
-        if eps not in (b"", push[4:8]) or not _stays(nodes, position, fold, bindings[2:-1]):
+        if eps not in (None, push.eps) or not _stays(nodes, position, fold, bindings[2:-1]):
             continue
-        chosen[fold.is_weighted], eps = fold, push[4:8]
+        chosen[fold.is_weighted], eps = fold, push.eps
         if fold.is_weighted:
-            weight_offset = push[16:20]
-    if not chosen:
+            weight_offset = push.weight_offset
+    if eps is None:
         return None
-    defines, bindings, writes = {}, tuple[Binding, ...](), tuple[bool, ...]()
+    macros, bindings, writes = {}, tuple[Binding, ...](), tuple[bool, ...]()
     if False in chosen:
-        defines["FACTORS"] = len(command.bindings)
+        macros["FACTORS"] = len(command.bindings)
         bindings, writes = (chosen[False].command.bindings[-1],), (True,)
     if True in chosen:
-        defines["WEIGHTED"] = len(command.bindings) + len(bindings)
+        macros["WEIGHTED"] = len(command.bindings) + len(bindings)
         weight, factors = chosen[True].command.bindings[2:]
         bindings, writes = (*bindings, factors, weight), (*writes, True, False)
     reads = tuple(b for b, written in zip(bindings, writes, strict=True) if not written)
-    push = eps + (weight_offset or pack(0))
-    return _Extension(defines, push, reads, bindings, writes, tuple(chosen.values()))
+    return _Extension(macros, pack(eps, weight_offset), reads, bindings, writes, tuple(chosen.values()))
 
 
 def _of_sums(
     graph: Graph, nodes: Sequence[Node | None], position: int, command: BoundLaunch
 ) -> _Extension | None:
     """The factors of the gradient of the input."""
-    (doubled,) = struct.unpack_from("<I", command.launch.push)
+    doubled = push_constants(command.launch).n
     for fold in _folds(graph, nodes, position, BACKWARD_FOLD):
         folded, sums, *weights, factors = fold.command.bindings
-        channels, _, sums_offset, _ = struct.unpack("<If2I", fold.command.launch.push)
-        if sums != command.bindings[1] or (2 * channels, sums_offset) != (doubled, 0):
+        push = push_constants(fold.command.launch)
+        if sums != command.bindings[1] or (2 * push.channels, push.sums_offset) != (doubled, 0):
             continue
         if not _stays(nodes, position, fold, (folded, *weights)):
             continue
-        push = fold.command.launch.push
         return _Extension(
             {"FACTORS": len(command.bindings), "WEIGHT": int(fold.is_weighted)},
-            push[4:8] + push[12:16],
+            pack(push.count, push.weight_offset),
             (folded, *weights),
             (factors, folded, *weights),
             (True, *(False for _ in (folded, *weights))),
@@ -147,10 +144,10 @@ def _extend(nodes: list[Node | None], position: int, command: BoundLaunch, exten
     node = nodes[position]
     assert node is not None
     launch = command.launch
-    defines = (*launch.shader.defines, *((name, str(number)) for name, number in extension.defines.items()))
+    shader = launch.shader.with_macros(extension.macros)
     extended = replace(
         command,
-        launch=replace(launch, shader=Shader(launch.shader.path, defines), push=launch.push + extension.push),
+        launch=replace(launch, shader=shader, push=launch.push + extension.push),
         bindings=(*command.bindings, *extension.bindings),
         writes=(*command.writes, *extension.writes),
     )

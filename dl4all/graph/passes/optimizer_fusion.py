@@ -11,7 +11,6 @@ those of tensors of more than ``STEP`` elements are of other elements.
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,8 @@ from dl4all.graph.ir.graph import (
 )
 from dl4all.graph.run.memory_pieces import conflict, pieces_of_node
 from dl4all.graph.run.multi_tensor_launches import ROW_BYTES
-from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, shader
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, pack, shader
+from dl4all.ops.core.kernels.push_block import push_constants
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.reduce.global_norm import ELEMENTS_PER_INVOCATION, MAX_PARTS, SCALE, SQUARES, SQUARES_OF_BATCH
@@ -179,23 +179,22 @@ def _job(node: Node, scratch: Set[int], lasting: Set[int]) -> _Job | None:
     code = command.launch.shader
     if code == SQUARES:
         return _squares(command)
-    if code.path.startswith("optim/") and ("MULTI_TENSOR", "0") in code.defines:
+    if code.path.startswith("optim/") and code.macros["MULTI_TENSOR"] == 0:
         return _update(command)
     return None
 
 
 def _update(command: BoundLaunch) -> _Job | None:
     """The update of a parameter by its gradient and its state, which has arrays one after another."""
-    defines = dict(command.launch.shader.defines)
-    states = int(defines["STATES"])
+    states = int(command.launch.shader.macros["STATES"])
     if any(word.offset < ROW_BYTES for word in command.varying):
         return None
-    n, parameter_offset, gradient_offset = struct.unpack_from("<3I", command.launch.push)
+    push = push_constants(command.launch)
     gradient, *state, parameter = command.bindings
     job = (
-        _words(gradient, gradient_offset, n),
-        *(_words(binding, 0, states * n) for binding in state),
-        _words(parameter, parameter_offset, n),
+        _words(gradient, push.g_offset, push.n),
+        *(_words(binding, 0, states * push.n) for binding in state),
+        _words(parameter, push.p_offset, push.n),
     )
     launch = Launch(_for_many(command.launch.shader), (1, 1, 1), b"", command.launch.constants)
     return _Job(
@@ -212,17 +211,17 @@ def _update(command: BoundLaunch) -> _Job | None:
 
 def _squares(command: BoundLaunch) -> _Job | None:
     """Partial sums of a tensor's squares, behind those of the tensors before; None for large tensors."""
-    n, offset, start = struct.unpack("<3I", command.launch.push)
-    workgroups = ceil_div(n, STEP)
+    push = push_constants(command.launch)
+    workgroups = ceil_div(push.n, STEP)
     if command.varying or workgroups > MAX_PARTS or command.launch.groups != (workgroups, 1, 1):
         return None
     tensor, sums = command.bindings
     launch = MultiTensorLaunch(
         Launch(SQUARES_OF_BATCH, (1, 1, 1)),
-        ((_words(tensor, offset, n),),),
+        ((_words(tensor, push.x_offset, push.n),),),
         writes=(False,),
         widths=(1,),
-        push=struct.pack("<I", start),
+        push=pack(push.out_offset),
         after=(sums,),
         group_elements=STEP,
         numbered=True,
@@ -272,8 +271,7 @@ def _copy(node: Node, lasting: Set[int]) -> _Job | None:
 
 def _for_many(single: Shader) -> Shader:
     """The variant of a shader for one tensor that takes many."""
-    defines = {**dict(single.defines), "MULTI_TENSOR": "1"}
-    return replace(single, defines=tuple(sorted(defines.items())))
+    return single.with_macros({"MULTI_TENSOR": 1})
 
 
 def _words(binding: Binding, first: int, count: int) -> Binding:

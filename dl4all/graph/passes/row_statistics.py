@@ -6,17 +6,13 @@ In a graph both are known, so the kernel that normalises writes them as well.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping
 from dataclasses import replace
 
 from dl4all.graph.ir.graph import Binding, BoundLaunch, Graph, Node, Value, is_private
 from dl4all.graph.passes.device_limits import max_bindings
-from dl4all.runtime.spirv import Shader
+from dl4all.ops.core.kernels.push_block import push_constants
 
 PATH = "normalization/rows.comp"
-PUSH = "<7If3I"
-"""Rows, size, inner, lanes, columns, channels, elements of a channel, eps, three offsets."""
 
 
 def row_statistics(graph: Graph) -> Graph:
@@ -47,7 +43,7 @@ def _statistics(node: Node, command: object) -> Value | None:
     """What a launch writes if it is one for means and scales only."""
     if not isinstance(command, BoundLaunch) or command.launch.shader.path != PATH:
         return None
-    if dict(command.launch.shader.defines).get("FOLD") != "1":
+    if not command.launch.shader.macros.get("FOLD"):
         return None
     return next((value for value in node.writes if value.buffer == command.bindings[1].buffer), None)
 
@@ -67,8 +63,8 @@ def _earlier(
         for norm in other.commands:
             if not isinstance(norm, BoundLaunch) or norm.launch.shader.path != PATH:
                 continue
-            defines = dict(norm.launch.shader.defines)
-            if defines.get("FOLD") == "1" or defines.keys() & {"PROLOGUE", "STATISTICS"}:
+            macros = norm.launch.shader.macros
+            if macros.get("FOLD") or macros.keys() & {"PROLOGUE", "STATISTICS"}:
                 continue
             if norm.bindings[0] == command.bindings[0] and _statistic(norm) == wanted:
                 return earlier, norm
@@ -77,20 +73,19 @@ def _earlier(
 
 def _statistic(command: BoundLaunch) -> tuple[object, ...]:
     """What the statistics of a launch depend on beside the memory that it reads."""
-    words = struct.unpack_from(PUSH, command.launch.push)
-    defines: Mapping[str, str] = dict(command.launch.shader.defines)
-    width = 4 if defines["FOURS"] == "1" else 1
-    rows, size, eps, offset = words[0], words[1] * width, words[7], words[8] * width
-    return rows, size, eps, offset, defines["CENTER"]
+    push = push_constants(command.launch)
+    macros = command.launch.shader.macros
+    width = 4 if macros["FOURS"] else 1
+    return push.rows, push.size * width, push.eps, push.x_offset * width, macros["CENTER"]
 
 
 def _with_statistics(node: Node, norm: BoundLaunch, statistics: Value, binding: Binding) -> Node:
     """A node one of whose launches writes statistics as well."""
     launch = norm.launch
-    defines = (*launch.shader.defines, ("STATISTICS", str(len(norm.bindings))))
+    shader = launch.shader.with_macros({"STATISTICS": len(norm.bindings)})
     written = replace(
         norm,
-        launch=replace(launch, shader=Shader(launch.shader.path, defines)),
+        launch=replace(launch, shader=shader),
         bindings=(*norm.bindings, binding),
         writes=(*norm.writes, True),
     )

@@ -9,7 +9,6 @@ copied. Nothing changes but the sign of zeros: -0.0 stays what it is where 0.0 w
 from __future__ import annotations
 
 import itertools
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -27,6 +26,7 @@ from dl4all.graph.ir.graph import (
     readers,
 )
 from dl4all.graph.tracing.recapture import CannotRecapture, Draft
+from dl4all.ops.core.kernels.push_block import push_constants
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.memory.copy import COPY
 
@@ -122,10 +122,10 @@ def _piece(graph: Graph, node: Node) -> _Piece | None:
     source, target = copy.bindings
     if fill.binding != target or target != whole_of(graph, node.writes[0].buffer) or source.offset:
         return None
-    count, start, place, size, step, target_step = struct.unpack("<6I", copy.launch.push)
-    if (size, step, target_step) != (count, 1, 1):
+    push = push_constants(copy.launch)
+    if (push.sizes, push.x_strides, push.y_strides) != (push.n, 1, 1):
         return None
-    return _Piece(place * width, count * width, node.reads[0], start * width, copy)
+    return _Piece(push.y_offset * width, push.n * width, node.reads[0], push.x_offset * width, copy)
 
 
 def _view(graph: Graph, value: Value, one: _Sum) -> tuple[Value, int] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,7 +35,7 @@ def number_of(words: Words, operand: Argument) -> Any:
     word = words.get(operand.value)
     if word is None:
         return None
-    elements = np.frombuffer(struct.pack("<2I", word, word), operand.dtype)
+    elements = np.array([word, word], "<u4").view(operand.dtype)
     same = elements.tobytes() == elements[:1].tobytes() * len(elements)
     return elements[0] if same else None
 
@@ -48,5 +47,5 @@ def word_of(number: Any) -> int | None:
     ('0x3f800000', '0x1010101', None)
     """
     content = number.tobytes()
-    low, high = struct.unpack("<2I", content * (8 // len(content)))
+    low, high = np.frombuffer(content * (8 // len(content)), "<u4")
     return int(low) if low == high else None

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import replace
 
 from dl4all.graph.ir.graph import BoundLaunch, Graph, Node, Operand, Value
+from dl4all.ops.core.kernels.push_block import push_constants
 from dl4all.ops.memory.copy import COPY
 
 WORD_BYTES = {shader: nbytes for nbytes, shader in COPY[1].items()}
@@ -39,9 +39,13 @@ def _as_clone(node: Node, graph: Graph, dtypes: dict[Value, str]) -> Node | None
         return None
     value = next(value for value in node.reads if value.buffer == source.number)
     dtype = dtypes.get(value, "")
-    count, *rest = struct.unpack("<6I", command.launch.push)
-    whole = count * WORD_BYTES[command.launch.shader]
-    if dtype not in DTYPES or rest != [0, 0, count, 1, 1] or not source.nbytes == target.nbytes == whole:
+    push = push_constants(command.launch)
+    whole = push.n * WORD_BYTES[command.launch.shader]
+    if (
+        dtype not in DTYPES
+        or push != (push.n, 0, 0, push.n, 1, 1)
+        or not source.nbytes == target.nbytes == whole
+    ):
         return None
     shape = (whole // DTYPES[dtype],)
     return replace(

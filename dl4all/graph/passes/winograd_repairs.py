@@ -5,14 +5,13 @@ The two launches are apart because together they bind five buffers, and some dev
 
 from __future__ import annotations
 
-import struct
 from dataclasses import replace
 
 from dl4all.graph.ir.graph import BoundLaunch, Command, Graph
 from dl4all.graph.passes.device_limits import max_bindings
 from dl4all.ops.conv.winograd import REPAIR, RESULT
 from dl4all.ops.core.kernels.launch import pack
-from dl4all.runtime.spirv import Shader
+from dl4all.ops.core.kernels.push_block import push_constants
 
 RESULT_PATHS = {shader.path for shader in RESULT.values()}
 REPAIR_PATHS = {shader.path for shader in REPAIR.values()}
@@ -46,12 +45,11 @@ def _merged(results: Command, repair: Command) -> BoundLaunch | None:
         return None
     products, bias, out = results.bindings
     x, w, _, repaired = repair.bindings
-    if "EPILOGUE" in dict(first.shader.defines) or out != repaired or first.groups != second.groups:
+    if "EPILOGUE" in first.shader.macros or out != repaired or first.groups != second.groups:
         return None
     # The push constants of winograd_repair.comp that winograd_result.comp does not have.
-    channels, height, width, padding_h, padding_w = struct.unpack_from("<5I", second.push)
-    x_offset, w_offset = struct.unpack_from("<2I", second.push, 12 * 4)
-    push = pack(channels, height, width, padding_h, padding_w, x_offset, w_offset)
-    defines = (*second.shader.defines, ("REPAIR", "1"))
-    launch = replace(first, shader=Shader(first.shader.path, defines), push=first.push + push)
+    p = push_constants(second)
+    push = pack(p.channels, p.in_height, p.in_width, p.padding_h, p.padding_w, p.x_offset, p.w_offset)
+    shader = first.shader.with_macros({**second.shader.macros, "REPAIR": 1})
+    launch = replace(first, shader=shader, push=first.push + push)
     return BoundLaunch(launch, (products, bias, x, w, out), (False, False, False, False, True))

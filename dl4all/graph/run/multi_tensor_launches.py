@@ -8,13 +8,14 @@ from dataclasses import replace
 from dl4all.allocator.storage import Storage
 from dl4all.graph.ir.graph import Binding, MultiTensorLaunch
 from dl4all.ops.core.kernels.launch import pack
-from dl4all.ops.core.kernels.multi_tensor import MultiTensor, Role
+from dl4all.ops.core.kernels.multi_tensor import BATCH_PUSH, MultiTensor, Role
+from dl4all.ops.core.kernels.push_block import words_of
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.protocols import Span
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
 
-ROW_BYTES = len(pack(0, 0, 0))
+ROW_BYTES = BATCH_PUSH.size
 """Push constants in front of ``MultiTensorLaunch.push``: in a dispatch varying words lie that much later."""
 
 
@@ -42,9 +43,9 @@ def expand(
     for batch in plans.batches(jobs, roles, launch, launch.group_elements):
         push = launch.push
         if launch.numbered:
-            push = pack(int.from_bytes(push[:4], "little") + groups) + push[4:]
+            push = pack(words_of(push)[0] + groups) + push[4:]
         grid = (batch.groups, 1, 1)
-        dispatch = replace(launch.launch, groups=grid, push=pack(*batch.rows) + push)
+        dispatch = replace(launch.launch, groups=grid, push=BATCH_PUSH.pack(*batch.rows) + push)
         dispatches.append((dispatch, (batch.table, *before, *batch.spans, *after)))
         groups += batch.groups
     return dispatches

@@ -18,7 +18,8 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.expressions.branchless import keep_where
-from dl4all.ops.core.kernels.launch import ceil_div, check_rounds, pack, shader, strided_grid
+from dl4all.ops.core.kernels.launch import ceil_div, check_rounds, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.core.vmap_hook import reads
@@ -51,6 +52,18 @@ under a mask of finite numbers, it has no digits left for the logarithm of the s
 KEY_BLOCK = 128
 """Keys that the CPU processes at a time."""
 
+FLASH_PUSH = PushBlock(
+    "attention/flash.comp",
+    "uint blocks, blocks_per_batch, queries, keys, features, columns, q_offset, v_offset, logsumexp_offset, "
+    "rest_offset, causal; float scale; uint mask_offset, mask_repeats, mask_count, mask_batch_stride, "
+    "mask_row_stride, mask_column_stride;",
+)
+FLASH_BACKWARD_PUSH = PushBlock(
+    "attention/flash_backward.comp",
+    "uint blocks, blocks_per_batch, queries, keys, features, columns, k_offset, v_offset, g_offset, "
+    "logsumexp_offset, rest_offset, delta_offset, y_offset, causal; float scale; uint mask_offset, "
+    "mask_repeats, mask_count, mask_batch_stride, mask_row_stride, mask_column_stride;",
+)
 FORWARD = {
     (mask, fours): shader("attention/flash.comp", MASK=int(mask), FOURS=int(fours))
     for mask in (False, True)
@@ -212,7 +225,7 @@ def _run_forward(
     with tape.gradients(False):
         joined, offsets = _concatenate_flat(key, value)
     blocks_per_batch = ceil_div(queries, OWN)
-    push = pack(
+    push = FLASH_PUSH.pack(
         batch * blocks_per_batch, blocks_per_batch, queries, keys, features, columns, q.offset, offsets[1],
         batch * queries * columns, batch * queries * (columns + 1), int(causal), float(scale),
         *_mask_push(m, repeats),
@@ -380,7 +393,7 @@ def _run_backward(
         blocks_per_batch = ceil_div(queries if operand == 0 else keys, OWN)
         if not blocks_per_batch * width:
             continue
-        push = pack(
+        push = FLASH_BACKWARD_PUSH.pack(
             batch * blocks_per_batch, blocks_per_batch, queries, keys, features, columns, *offsets[1:7],
             offsets[operand], int(causal), float(scale), *_mask_push(m, repeats),
         )  # fmt: skip

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS, GemmProblem, gemm
@@ -26,6 +27,19 @@ MAX_KEYS = 2**14
 NO_GRADIENT = 2**32 - 1
 """The offset of the logsumexps' gradients where there are none."""
 
+FLASH_WEIGHTS_PUSH = PushBlock(
+    "attention/flash_weights.comp",
+    "uint rows, queries, keys, first, logsumexp_offset, rest_offset, causal; float scale; uint mask_offset, "
+    "mask_repeats, mask_count, mask_batch_stride, mask_row_stride, mask_column_stride;",
+    BACKWARD=0,
+)
+FLASH_WEIGHTS_BACKWARD_PUSH = PushBlock(
+    "attention/flash_weights.comp",
+    "uint rows, queries, keys, first, logsumexp_offset, rest_offset, causal; float scale; uint mask_offset, "
+    "mask_repeats, mask_count, mask_batch_stride, mask_row_stride, mask_column_stride, columns, "
+    "result_offset, gradient_offset, logsumexp_gradient_offset;",
+    BACKWARD=1,
+)
 WEIGHTS = {
     (backward, mask, vec4): shader(
         "attention/flash_weights.comp", BACKWARD=int(backward), MASK=int(mask), VEC4=int(vec4)
@@ -60,7 +74,7 @@ def forward(
         if scores is None:
             scores = _empty_scores(q, count, queries, keys)
         _compute_scores(scores, q, k, first, count)
-        push = pack(
+        push = FLASH_WEIGHTS_PUSH.pack(
             count * queries, queries, keys, first * queries, batch * queries * columns,
             batch * queries * (columns + 1), int(causal), scale, *mask_push,
         )  # fmt: skip
@@ -113,7 +127,7 @@ def backward(
         transpose_b=True,
         )  # fmt: skip
         gemm(grad_scores, grad, v, None, product)
-        push = pack(
+        push = FLASH_WEIGHTS_BACKWARD_PUSH.pack(
             count * queries, queries, keys, first * queries, saved.offset + results,
             saved.offset + results + batch * queries, int(causal), scale, *mask_push,
             columns, saved.offset, grad.offset,

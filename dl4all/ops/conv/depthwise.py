@@ -13,12 +13,12 @@ from dl4all.ops.core.kernels.launch import (
     MAX_GRID_SIZE,
     ceil_div,
     check_rounds,
-    pack,
     rounded_groups,
     run,
     shader,
     strided_grid,
 )
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.protocols import Grid
@@ -26,6 +26,18 @@ from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
 
+DEPTHWISE_WEIGHT_PUSH = PushBlock(
+    "conv/depthwise_weight.comp",
+    "uint kernel_d, kernel_h, kernel_w, stride_d, stride_h, stride_w, padding_d, padding_h, padding_w, "
+    "dilation_d, dilation_h, dilation_w, depth, height, width, out_depth, out_height, out_width, images, "
+    "channels, multiplier, g_offset, x_offset, rows;",
+)
+DEPTHWISE_PUSH = PushBlock(
+    "conv/depthwise.comp",
+    "uint padding_d, padding_h, padding_w, dilation_d, dilation_h, dilation_w, depth, height, width, "
+    "out_depth, out_height, out_width, images, channels, multiplier, x_offset, w_offset, step, rows, "
+    "layers, has_bias, bias_offset;",
+)
 FORWARD = shader("conv/depthwise.comp", PASS=0)
 INPUT_GRADIENT = shader("conv/depthwise.comp", PASS=1)
 WEIGHT_GRADIENT = shader("conv/depthwise_weight.comp")
@@ -65,7 +77,7 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, problem: Probl
 def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Problem) -> None:
     rows = min(problem.filters, MAX_GRID_SIZE)
     check_rounds(out.device, problem.images * (ceil_div(problem.out_pixels, WORKGROUP) + 1))
-    push = pack(
+    push = DEPTHWISE_WEIGHT_PUSH.pack(
         *problem.win.words, *problem.size, *problem.out_size,
         problem.images, problem.channels, problem.filters // problem.channels, g.offset, x.offset, rows,
     )  # fmt: skip
@@ -90,7 +102,7 @@ def _launch(
 ) -> None:
     wide, rows, layers = grid
     win, multiplier = problem.win, problem.filters // problem.channels
-    push = pack(
+    push = DEPTHWISE_PUSH.pack(
         *win.before, *win.dilation, *problem.size, *problem.out_size,
         problem.images, problem.channels, multiplier, operands[0].offset, operands[1].offset,
         wide * WORKGROUP, rows, layers, *bias,

@@ -10,12 +10,26 @@ from __future__ import annotations
 from dl4all.ops.conv.costs import COST_PER_LAUNCH, COST_PER_RESULT
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
 from dl4all.ops.conv.slots import SUM, sum_slots
-from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, MAX_LOOP_ROUNDS, ceil_div, pack, shader
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, MAX_LOOP_ROUNDS, ceil_div, shader
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.scheduler.device.programs import Launch
 
+DIRECT_WEIGHT_PUSH = PushBlock(
+    "conv/direct_weight.comp",
+    "uint kernel_d, kernel_h, stride_d, stride_h, dilation_d, dilation_h; int padding_d, padding_h; uint "
+    "depth, height, width, out_depth, out_height, out_width, images, groups, channels, filters, blocks, "
+    "g_offset, x_offset, slot;",
+)
+DIRECT_PUSH = PushBlock(
+    "conv/direct.comp",
+    "uint kernel_d, kernel_h, stride_d, stride_h, dilation_d, dilation_h; int padding_d, padding_h; uint "
+    "depth, height, width, out_depth, out_height, out_width, channels, filters, blocks, x_offset, x_step, "
+    "w_offset, group_step, filter_step; int channel_step, tap_step; uint has_bias, bias_offset, y_offset, "
+    "y_step;",
+)
 DIRECT = {subgroups: shader("conv/direct.comp", SUBGROUPS=int(subgroups)) for subgroups in (False, True)}
 DIRECT_WEIGHT = shader("conv/direct_weight.comp")
 
@@ -127,7 +141,7 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Prob
     grid = _weight_grid(info, problem)
     count, size = grid[0], out.numel()
     slots = out if count == 1 else empty(type(out), (count, size), out.dtype, out.device)
-    push = pack(
+    push = DIRECT_WEIGHT_PUSH.pack(
         *win.kernel[:2], *win.stride[:2], *win.dilation[:2], *win.before[:2],
         *problem.size, *problem.out_size,
         problem.images, problem.groups, problem.channels // problem.groups, filters, ceil_div(filters, block),
@@ -161,7 +175,7 @@ def _convolve(
     code = DIRECT[out.device.info.short_subgroups]
     for first in range(0, problem.images, MAX_GRID_SIZE):
         count = min(MAX_GRID_SIZE, problem.images - first)
-        push = pack(
+        push = DIRECT_PUSH.pack(
             *win.kernel[:2], *win.stride[:2], *win.dilation[:2], *win.before[:2],
             *problem.size, *problem.out_size,
             problem.channels // problem.groups, filters, blocks,

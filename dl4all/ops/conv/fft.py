@@ -24,10 +24,10 @@ from dl4all.ops.core.kernels.launch import (
     STRIDED_GRID_CAP,
     ceil_div,
     check_rounds,
-    pack,
     run,
     shader,
 )
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
@@ -38,6 +38,32 @@ from dl4all.scheduler.device.programs import Launch
 Ints: TypeAlias = tuple[int, ...]
 Codes: TypeAlias = Mapping[tuple[bool, bool], Shader]
 
+MAPS = (
+    "uint channels, height, width, shift_h, shift_w, low_h, low_w, high_h, high_w, advance_h, advance_w, "
+    "tiles_per_row, tiles, offset, image_step, count, pairs, first_pair, first;"
+)
+FFT_ROWS_PUSH = PushBlock("conv/fft_rows.comp", MAPS, INVERSE=0)
+INVERSE_ROWS_PUSH = PushBlock(
+    "conv/fft_rows.comp", f"{MAPS} float scale; uint has_bias, bias_offset;", INVERSE=1
+)
+FFT_COLUMNS_PUSH = PushBlock("conv/fft_columns.comp", "uint count, pairs;")
+FFT_MULTIPLY_PUSH = PushBlock(
+    "conv/fft_multiply.comp",
+    "uint size, rows, columns, inner, a_row, a_inner, a_group, b_column, b_inner, b_group, y_row, y_column, "
+    "y_group, accumulate; float sign;",
+)
+FFT_REPAIR_PUSH = PushBlock(
+    "conv/fft_repair.comp",
+    "uint kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w, height, "
+    "width, out_height, out_width, groups, channels, filters, count, x_offset, w_offset, has_bias, "
+    "bias_offset;",
+)
+FFT_WEIGHT_REPAIR_PUSH = PushBlock(
+    "conv/fft_weight_repair.comp",
+    "uint kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w, height, "
+    "width, out_height, out_width, groups, channels, filters, start, count, size, first, pixels, g_offset, "
+    "x_offset;",
+)
 ROWS, COLUMNS = (
     {
         (inverse, subgroups): shader(f"conv/fft_{axis}.comp", INVERSE=int(inverse), SUBGROUPS=int(subgroups))
@@ -91,7 +117,7 @@ class Maps(NamedTuple):
     def push(self, count: int, first_tile: int) -> bytes:
         tiles_per_row = self.grid[1]
         first, pairs = self.rows
-        return pack(
+        return FFT_ROWS_PUSH.pack(
             self.channels, *self.size, *self.shift, *self.low, *self.high, *self.advance,
             tiles_per_row, self.grid[0] * tiles_per_row, self.offset, self.image_step,
             count * self.channels * pairs, pairs, first, first_tile,
@@ -305,7 +331,7 @@ def _transform_back(
     """Fill `count` tiles of `out` from `first_tile` on; `row` is the first of the biases."""
     _launch_columns(True, plan, count * target.channels, plan.size[0] // 2, products)
     bias_push = (0, 0) if bias is None else (1, bias.offset + row)
-    push = target.push(count, first_tile) + pack(1 / math.prod(plan.size), *bias_push)
+    push = INVERSE_ROWS_PUSH.after(target.push(count, first_tile), 1 / math.prod(plan.size), *bias_push)
     _launch_rows(True, plan, target, count, push, products, products if bias is None else bias, out)
 
 
@@ -320,7 +346,7 @@ def _launch_rows(
 def _launch_columns(inverse: bool, plan: Plan, maps: int, pairs: int, out: TensorBase) -> None:
     height, width = plan.size
     columns = maps * (width // 2 + 1)
-    _launch_transforms(COLUMNS, inverse, height, columns, pack(columns, pairs), (), out)
+    _launch_transforms(COLUMNS, inverse, height, columns, FFT_COLUMNS_PUSH.pack(columns, pairs), (), out)
 
 
 def _launch_transforms(
@@ -361,7 +387,7 @@ def _multiply(
     """
     rows, columns, inner, groups = sizes
     tile = min(rows, MAX_PRODUCT_TILE), min(columns, MAX_PRODUCT_TILE)
-    push = pack(
+    push = FFT_MULTIPLY_PUSH.pack(
         plan.pairs, rows, columns, inner, *a_steps, *b_steps, *out_steps,
         accumulate, 1.0 if conjugate else -1.0,
     )  # fmt: skip
@@ -386,7 +412,7 @@ def _repair(
 ) -> None:
     """Compute the results again that are not finite."""
     operands = (x, w) if gradient else (x, w, x if bias is None else bias)
-    push = pack(*_sizes(problem), out.numel(), x.offset, w.offset, *bias_constants(bias))
+    push = FFT_REPAIR_PUSH.pack(*_sizes(problem), out.numel(), x.offset, w.offset, *bias_constants(bias))
     run(REPAIR[gradient], _grid(ceil_div(out.numel(), WORKGROUP)), push, *operands, out)
 
 
@@ -407,7 +433,7 @@ def _repair_weight(
     """
     elements, pixels = count * problem.kernel_elements, problem.images * problem.out_pixels
     for first_pixel, pixel_count in _pieces(pixels, ROUNDS_PER_LAUNCH):
-        push = pack(
+        push = FFT_WEIGHT_REPAIR_PUSH.pack(
             *_sizes(problem), first_map * problem.kernel_elements, elements, plan.pairs * 4,
             first_pixel, pixel_count, g.offset, x.offset,
         )  # fmt: skip

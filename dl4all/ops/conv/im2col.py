@@ -21,11 +21,11 @@ from dl4all.ops.core.kernels.launch import (
     MAX_GRID_SIZE,
     ceil_div,
     check_rounds,
-    pack,
     run,
     shader,
     strided_grid,
 )
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS, PANEL, GemmProblem, gemm
@@ -33,6 +33,17 @@ from dl4all.ops.memory.copy import copy_into
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.scheduler.device.programs import Launch
 
+IM2COL_PUSH = PushBlock(
+    "conv/im2col.comp",
+    "uint kernel_d, kernel_h, kernel_w, stride_d, stride_h, stride_w, padding_d, padding_h, padding_w, "
+    "dilation_d, dilation_h, dilation_w, channels, depth, height, width, out_height, out_width, first, "
+    "count, pitch, panel, x_offset, x_step, columns_step;",
+)
+COL2IM_PUSH = PushBlock(
+    "conv/col2im.comp",
+    "uint padding_d, padding_h, padding_w, dilation_d, dilation_h, dilation_w, depth, height, width, "
+    "out_depth, out_height, out_width, y_offset, y_step, columns_step, step;",
+)
 IM2COL = {volume: shader("conv/im2col.comp", VOLUME=int(volume)) for volume in (False, True)}
 COL2IM = shader("conv/col2im.comp")
 
@@ -140,7 +151,7 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, problem: Probl
             gemm(columns, w, g, None, product)
             if not plain:
                 win = problem.win
-                push = pack(
+                push = COL2IM_PUSH.pack(
                     *win.before, *win.dilation, *problem.size, *problem.out_size,
                     target, problem.channels * in_pixels, span * kernel_elements * out_pixels,
                     wide * WORKGROUP,
@@ -216,7 +227,7 @@ def _unroll(
 ) -> None:
     """Fill the columns of `pixel_count` pixels from `first_pixel` on, of `image_count` images."""
     win, channels = problem.win, problem.channels // problem.groups
-    push = pack(
+    push = IM2COL_PUSH.pack(
         *win.words, channels, *problem.size, *problem.out_size[1:],
         first_pixel, pixel_count, pitch, panel,
         source, problem.channels * problem.in_pixels, problem.reduction_size * pitch,

@@ -13,11 +13,19 @@ from typing import NamedTuple
 from dl4all.ops.conv.costs import COST_PER_LAUNCH, COST_PER_RESULT, gemm_cost
 from dl4all.ops.conv.direct import filter_strides
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
-from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, MAX_LOOP_ROUNDS, ceil_div, pack, shader
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, MAX_LOOP_ROUNDS, ceil_div, shader
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.scheduler.device.programs import Launch
 
+IMPLICIT_GEMM_PUSH = PushBlock(
+    "conv/implicit_gemm.comp",
+    "uint stride_d, stride_h, stride_w, dilation_d, dilation_h, dilation_w; int padding_d, padding_h, "
+    "padding_w; uint depth, height, width, out_depth, out_height, out_width, images, channels, filters, "
+    "x_offset, x_step, w_offset, group_step, filter_step; int channel_step, tap_step; uint has_bias, "
+    "bias_offset, y_step;",
+)
 IMPLICIT_GEMM = shader("conv/implicit_gemm.comp")
 
 DEPTH = 8  # Terms of the sums that a workgroup of implicit_gemm.comp multiplies at a time.
@@ -99,7 +107,7 @@ def _convolve(
 ) -> None:
     """With `flip`, `w` are the filters of the convolution whose input's gradient this is."""
     win = problem.win
-    push = pack(
+    push = IMPLICIT_GEMM_PUSH.pack(
         *win.stride, *win.dilation, *win.before, *problem.size, *problem.out_size,
         problem.images, problem.channels // problem.groups, problem.filters // problem.groups,
         x.offset, problem.channels * problem.in_pixels, *filter_strides(w, problem, flip),

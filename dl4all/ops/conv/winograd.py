@@ -14,7 +14,8 @@ from functools import partial
 from dl4all.ops.conv.costs import COST_PER_FILTER_ELEMENT, COST_PER_LAUNCH, COST_PER_STORED_FLOAT, gemm_cost
 from dl4all.ops.conv.filter_cache import derived_cache, empty_filters
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
-from dl4all.ops.core.kernels.launch import ceil_div, pack, shader
+from dl4all.ops.core.kernels.launch import ceil_div, shader
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS, PANEL, GemmProblem, best_panel, gemm
@@ -25,6 +26,31 @@ from dl4all.scheduler.device.programs import Launch
 TILES = (2, 4)
 """How many results along each side of a tile are computed at once."""
 
+WINOGRAD_WEIGHT_PUSH = PushBlock("conv/winograd_weight.comp", "uint rows, columns, pitch, position_step;")
+WINOGRAD_IMAGE_PUSH = PushBlock(
+    "conv/winograd_image.comp",
+    "uint channels, height, width, padding_h, padding_w, tiles_per_row, tiles, first, count, pitch, panel, "
+    "x_offset, x_step, position_step;",
+)
+WINOGRAD_WEIGHT_REPAIR_PUSH = PushBlock(
+    "conv/winograd_weight_repair.comp",
+    "uint rows, columns, pitch, height, width, padding_h, padding_w, out_height, out_width, first, count, "
+    "g_offset, x_offset;",
+)
+WINOGRAD_RESULT_PUSH = PushBlock(
+    "conv/winograd_result.comp",
+    "uint filters, height, width, tiles_per_row, tiles, first, count, pitch, position_step, has_bias, "
+    "bias_offset;",
+)
+WINOGRAD_REPAIR_PUSH = PushBlock(
+    "conv/winograd_repair.comp",
+    "uint channels, in_height, in_width, padding_h, padding_w, filters, out_height, out_width, "
+    "tiles_per_row, tiles, first, count, x_offset, w_offset, has_bias, bias_offset;",
+)
+WINOGRAD_FILTER_PUSH = PushBlock(
+    "conv/winograd_filter.comp",
+    "uint rows, columns, pitch, position_step, w_offset;",
+)
 IMAGE, GRADIENT = (
     {tile: shader("conv/winograd_image.comp", TILE=tile, GRADIENT=gradient) for tile in TILES}
     for gradient in (0, 1)
@@ -113,11 +139,13 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Prob
             bias_row=columns, bias_column=1, bias_step=size,
         )  # fmt: skip
         gemm(filters, gradients, images, filters if first_tile > 0 else None, product)
-    push = pack(problem.filters, problem.channels, columns, size)
+    push = WINOGRAD_WEIGHT_PUSH.pack(
+        rows=problem.filters, columns=problem.channels, pitch=columns, position_step=size
+    )
     _launch(WEIGHT[tile], problem.filters, problem.channels, push, filters, out)
     pixels = problem.images * problem.out_pixels
     for first_pixel in range(0, pixels, ROUNDS_PER_LAUNCH):
-        push = pack(
+        push = WINOGRAD_WEIGHT_REPAIR_PUSH.pack(
             problem.filters, problem.channels, columns,
             *problem.size[1:], *problem.win.before[1:], *problem.out_size[1:],
             first_pixel, min(ROUNDS_PER_LAUNCH, pixels - first_pixel), g.offset, x.offset,
@@ -164,11 +192,11 @@ def _convolve(
         )  # fmt: skip
         gemm(products, filters, images, None, product)
         tiles = (*_tile_counts(problem, tile), first_tile, tile_count)
-        push = pack(
+        push = WINOGRAD_RESULT_PUSH.pack(
             problem.filters, height, width, *tiles, pitch, problem.filters * pitch, *bias_constants(bias)
         )
         _launch(RESULT[tile], problem.filters, tile_count, push, products, bias_or_any, out)
-        push = pack(
+        push = WINOGRAD_REPAIR_PUSH.pack(
             problem.channels, *problem.size[1:], *problem.win.before[1:], problem.filters, height, width,
             *tiles, x.offset, w.offset, *bias_constants(bias),
         )  # fmt: skip
@@ -186,7 +214,13 @@ def _transformed_filters(w: TensorBase, problem: Problem, tile: int, flip: bool)
     def transform() -> TensorBase:
         pitch = ceil_div(problem.channels, 4) * 4
         filters = empty_filters(w, (tile + 2) ** 2, problem.filters, pitch)
-        push = pack(problem.filters, problem.channels, pitch, problem.filters * pitch, w.offset)
+        push = WINOGRAD_FILTER_PUSH.pack(
+            rows=problem.filters,
+            columns=problem.channels,
+            pitch=pitch,
+            position_step=problem.filters * pitch,
+            w_offset=w.offset,
+        )
         _launch(FILTER[tile, flip], problem.filters, problem.channels, push, w, filters)
         return filters
 
@@ -209,7 +243,7 @@ def _transform(
     channels, size = (problem.filters, problem.out_size) if gradient else (problem.channels, problem.size)
     _, height, width = size
     before = (0, 0) if gradient else problem.win.before[1:]
-    push = pack(
+    push = WINOGRAD_IMAGE_PUSH.pack(
         channels, height, width, *before, *_tile_counts(problem, tile),
         first_tile, tile_count, pitch, panel, x.offset, channels * height * width, channels * pitch,
     )  # fmt: skip

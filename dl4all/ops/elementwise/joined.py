@@ -13,7 +13,7 @@ from typing import Any
 from dl4all.errors import PipelineError, TooLargeError
 from dl4all.ops.core.expressions.expression import print_glsl
 from dl4all.ops.core.kernels.launch import pack, shader
-from dl4all.ops.core.kernels.multi_tensor import Role, recent_plans
+from dl4all.ops.core.kernels.multi_tensor import BATCH_PUSH, Role, recent_plans
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.elementwise.arithmetic import add, addcdiv, addcmul, lerp, mul, neg, sub, true_divide
@@ -119,7 +119,7 @@ def run_joined(
     values = [float(given[name]) for name in op.arguments]
     left = list(plan.alone)
     for batch in plan.batches:
-        push = pack(*batch.rows, *numbers, *values)
+        push = BATCH_PUSH.pack(*batch.rows) + pack(*numbers, *values)
         try:
             device.launch(Launch(code, (batch.groups, 1, 1), push), batch.table, *batch.spans)
         except (PipelineError, TooLargeError):

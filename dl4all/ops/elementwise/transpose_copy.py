@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, pack, shader
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, shader
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.scheduler.device.programs import Launch
 
+TRANSPOSE_PUSH = PushBlock(
+    "memory/transpose.comp",
+    "uint x_offset, y_offset, x_tiles, y_tiles, x_stride, y_stride, sizes[2], x_strides[2], y_strides[2];",
+)
 TRANSPOSE = shader("memory/transpose.comp")
 TILES_PER_WORKGROUP = (4, 32)  # along the source's last axis and along the target's
 BATCH_AXES = 2  # axes that the kernel has beside the two transposed ones
@@ -43,7 +48,7 @@ def transpose_launch(shape: Shape, source: Shape, target: Shape, offsets: Sequen
     batch_strides = [
         [*(0,) * missing, *(strides[axis] // 4 for axis in batch)] for strides in (source, target)
     ]
-    push = pack(
+    push = TRANSPOSE_PUSH.pack(
         *(offset // 4 for offset in offsets), *tiles, source[target_axis] // 4, target[source_axis] // 4,
         *sizes, *batch_strides[0], *batch_strides[1],
     )  # fmt: skip

@@ -10,7 +10,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from dl4all.ops.core.kernels.launch import check_rounds, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import check_rounds, run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, empty
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase
@@ -29,6 +30,15 @@ INT32, FLOAT32 = np.dtype("int32"), np.dtype("float32")
 
 INDEX_DTYPES = frozenset(map(np.dtype, ("int64", "int32", "int16", "int8", "uint8")))
 INTEGERS = (("int64", 8, 1), ("int32", 4, 1), ("int16", 2, 1), ("int8", 1, 1), ("uint8", 1, 0))
+CHECK_PUSH = PushBlock(
+    "indexing/check_indices.comp",
+    "uint n, launch, x_offset, scale; int size, lowest; uint has_ignored; int ignored, ignored_high; "
+    f"uint axes, sizes[{AXES}], x_strides[{AXES}], y_strides[{AXES}];",
+)
+GROUP_PLAN_PUSH = PushBlock("indexing/group_plan.comp", "uint n, size;")
+LAST_OCCURRENCE_PUSH = PushBlock("indexing/last_occurrence.comp", "uint n;")
+COUNT_SELECTED_PUSH = PushBlock("indexing/count_selected.comp", "uint n;")
+MERGE_RUNS_PUSH = PushBlock("indexing/merge_runs.comp", "uint n, run, runs;")
 CHECK = {
     (dtype, add): shader("indexing/check_indices.comp", BYTES=size, SIGNED=signed, ADD=int(add))
     for dtype, size, signed in INTEGERS
@@ -130,10 +140,10 @@ def checked(
     device = index.device
     errors = device.index_errors
     number, found = errors.begin(error)
-    push = pack(n, number, index.offset, scale, size) + pack(
-        -size if negative else 0, int(ignored is not None), low, high, max(len(sizes), 1)
-    )
-    push += pack(*missing, *sizes, *missing, *x_strides, *missing, *y_strides)
+    push = CHECK_PUSH.pack(
+        n, number, index.offset, scale, size, -size if negative else 0, int(ignored is not None), low, high,
+        max(len(sizes), 1), *missing, *sizes, *missing, *x_strides, *missing, *y_strides,
+    )  # fmt: skip
     code = CHECK[index.dtype.name, onto is not None]
     try:
         check_rounds(device, -(-n // (groups * WORKGROUP)))
@@ -157,7 +167,13 @@ def sorted_pairs(index: TensorBase) -> TensorBase:
     code, runs, run_size, source = MERGE_FIRST, FIRST_RUNS, 1, index
     while True:
         pairs: TensorBase = empty(type(index).result_class, (count, 2), INT32, index.device, "index")
-        run(code, strided_grid(count, WORKGROUP), pack(count, run_size, runs), source, pairs)
+        run(
+            code,
+            strided_grid(count, WORKGROUP),
+            MERGE_RUNS_PUSH.pack(n=count, run=run_size, runs=runs),
+            source,
+            pairs,
+        )
         run_size *= runs
         if run_size >= count:
             return pairs
@@ -169,7 +185,7 @@ def group_plan(pairs: TensorBase, size: int) -> TensorBase:
     count = pairs.shape[0]
     words = count + size + 1
     plan: TensorBase = empty(type(pairs).result_class, (words,), INT32, pairs.device, "index")
-    run(GROUP_PLAN, strided_grid(words, WORKGROUP), pack(count, size), pairs, plan)
+    run(GROUP_PLAN, strided_grid(words, WORKGROUP), GROUP_PLAN_PUSH.pack(n=count, size=size), pairs, plan)
     return plan
 
 
@@ -182,8 +198,8 @@ def last_occurrences(index: TensorBase, size: int) -> TensorBase:
     device.fill(last.storage, 0)
     kept: TensorBase = empty(cls, (count,), INT32, device, "index")
     grid = strided_grid(count, WORKGROUP)
-    run(MARK_LAST, grid, pack(count), index, last)
-    run(KEEP_LAST, grid, pack(count), index, last, kept)
+    run(MARK_LAST, grid, LAST_OCCURRENCE_PUSH.pack(n=count), index, last)
+    run(KEEP_LAST, grid, LAST_OCCURRENCE_PUSH.pack(n=count), index, last, kept)
     return kept
 
 
@@ -198,5 +214,5 @@ def count_selected(index: TensorBase) -> TensorBase:
         return host_indices.count_selected(index)
     check_rounds(index.device, -(-count // WORKGROUP))
     total: TensorBase = empty(type(index).result_class, (), FLOAT32, index.device, "index")
-    run(COUNT, (1, 1, 1), pack(count), index, total)
+    run(COUNT, (1, 1, 1), COUNT_SELECTED_PUSH.pack(n=count), index, total)
     return total

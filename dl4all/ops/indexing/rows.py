@@ -13,7 +13,8 @@ from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
-from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, Kernel, Result, empty, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
@@ -44,6 +45,23 @@ VALUES = {
     ("int64", 1): "uvec2",
 }
 """What an invocation adds up, by dtype and the number of elements."""
+TAKE_ROWS_PUSH = PushBlock(
+    "indexing/take_rows.comp", "uint n, x_offset, outer_stride, row_stride, column_stride, count, inner;"
+)
+TAKE_ROWS_BACKWARD_PUSH = PushBlock(
+    "indexing/take_rows_backward.comp", "uint n, x_offset, size, count, inner;", HEADS=0
+)
+HEADS_PUSH = PushBlock(
+    "indexing/take_rows_backward.comp", "uint n, x_offset, size, count, inner, chunk, chunks;", HEADS=1
+)
+TAKE_ROWS_HEADS_PUSH = PushBlock(
+    "indexing/take_rows_heads.comp",
+    "uint n, x_offset, chunk, count, inner, chunks;",
+)
+PUT_ROWS_PUSH = PushBlock(
+    "indexing/put_rows.comp",
+    "uint n, x_offset, x_row_stride, x_column_stride, y_offset, inner;",
+)
 TAKE_ROWS = {
     **word_shaders("indexing/take_rows.comp"),
     MAX_WORD_BYTES: shader("indexing/take_rows.comp", WORD="uvec4"),
@@ -110,8 +128,15 @@ def _run_take_rows(out: TensorBase, input: TensorBase, index: Any) -> None:
     if (inner > 1 and column_stride != 1) or outer_stride % width or row_stride % width:
         width = 1
     words = out.numel() // width
-    push = pack(words, input.offset // width, outer_stride // width, row_stride // width, column_stride)
-    push += pack(out.shape[1], inner // width)
+    push = TAKE_ROWS_PUSH.pack(
+        n=words,
+        x_offset=input.offset // width,
+        outer_stride=outer_stride // width,
+        row_stride=row_stride // width,
+        column_stride=column_stride,
+        count=out.shape[1],
+        inner=inner // width,
+    )
     run(TAKE_ROWS[width * out.dtype.itemsize], strided_grid(words, WORKGROUP), push, input, indices, out)
 
 
@@ -228,7 +253,7 @@ def _run_take_rows_backward(out: TensorBase, input: TensorBase, index: Any, size
     plan = from_host(type(input).result_class, plan_words, input.device, copy=False)
     dtype, width = x.dtype.name, _summed_width(x)
     words = out.numel() // width
-    push = pack(words, x.offset // width, size, x.shape[1], x.shape[2] // width)
+    push = TAKE_ROWS_BACKWARD_PUSH.pack(words, x.offset // width, size, x.shape[1], x.shape[2] // width)
     run(TAKE_ROWS_BACKWARD[dtype, width, False], strided_grid(words, WORKGROUP), push, x, plan, out)
 
 
@@ -239,7 +264,7 @@ def _add_rows_on_device(out: TensorBase, x: TensorBase, indices: TensorBase, siz
     plan = group_plan(pairs, size)
     dtype, width = x.dtype.name, _summed_width(x)
     words = out.numel() // width
-    push = pack(words, x.offset // width, size, count, inner // width)
+    push = TAKE_ROWS_BACKWARD_PUSH.pack(words, x.offset // width, size, count, inner // width)
     grid = strided_grid(words, WORKGROUP)
     if count <= MAX_SEQUENTIAL_TERMS:
         run(TAKE_ROWS_BACKWARD[dtype, width, False], grid, push, x, plan, out)
@@ -248,9 +273,17 @@ def _add_rows_on_device(out: TensorBase, x: TensorBase, indices: TensorBase, siz
     chunks = -(-count // chunk)
     heads: TensorBase = empty(type(out).result_class, (outer, chunks, inner), out.dtype, out.device)
     head_words = heads.numel() // width
-    head_push = pack(head_words, x.offset // width, chunk, count, inner // width, chunks)
+    head_push = TAKE_ROWS_HEADS_PUSH.pack(
+        n=head_words,
+        x_offset=x.offset // width,
+        chunk=chunk,
+        count=count,
+        inner=inner // width,
+        chunks=chunks,
+    )
     run(TAKE_ROWS_HEADS[dtype, width], strided_grid(head_words, WORKGROUP), head_push, x, pairs, heads)
-    run(TAKE_ROWS_BACKWARD[dtype, width, True], grid, push + pack(chunk, chunks), x, plan, heads, out)
+    push = HEADS_PUSH.after(push, chunk=chunk, chunks=chunks)
+    run(TAKE_ROWS_BACKWARD[dtype, width, True], grid, push, x, plan, heads, out)
 
 
 @export()
@@ -340,7 +373,7 @@ def write_rows(target: TensorBase, source: TensorBase, indices: Indices) -> None
     if target.device.is_host:
         host_work("write_rows", _write_rows, [rows, indices.on(target)], [target], kernel=WRITE_ON_HOST)
         return
-    push = pack(rows.numel(), rows.offset, *rows.strides, target.offset, rows.shape[1])
+    push = PUT_ROWS_PUSH.pack(rows.numel(), rows.offset, *rows.strides, target.offset, rows.shape[1])
     code = PUT_ROWS[target.dtype.itemsize]
     run(code, strided_grid(rows.numel(), WORKGROUP), push, rows, indices.on(target), target)
 

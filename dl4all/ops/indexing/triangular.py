@@ -9,7 +9,8 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.kernels.launch import pack, run, strided_grid
+from dl4all.ops.core.kernels.launch import run, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.limits import check_shape, integer
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides
@@ -21,6 +22,7 @@ from dl4all.ops.memory.views import contiguous, in_order
 
 T = TypeVar("T", bound=TensorBase)
 WORKGROUP = 128
+TRIANGLE_PUSH = PushBlock("indexing/triangle.comp", "uint n, x_offset, rows, columns; int diagonal;")
 TRIANGLE = {upper: word_shaders("indexing/triangle.comp", UPPER=int(upper)) for upper in (False, True)}
 
 
@@ -47,7 +49,9 @@ def _run_triangle(upper: bool) -> Any:
             return
         x = contiguous(input)
         rows, columns = x.shape[-2:]
-        push = pack(x.numel(), x.offset, rows, columns, _nearest(diagonal, x.shape))
+        push = TRIANGLE_PUSH.pack(
+            n=x.numel(), x_offset=x.offset, rows=rows, columns=columns, diagonal=_nearest(diagonal, x.shape)
+        )
         run(TRIANGLE[upper][out.dtype.itemsize], strided_grid(x.numel(), WORKGROUP), push, x, out)
 
     return launch

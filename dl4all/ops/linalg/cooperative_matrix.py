@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from dl4all.errors import BackendMissingError, ShaderError
 from dl4all.ops.core.kernels import autotune
-from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, pack, shader
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, shader
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import OPTIONAL_SHADERS
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg import gemm as plain
@@ -22,6 +23,11 @@ from dl4all.runtime.device_info import DeviceInfo
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
 
+COOPERATIVE_GEMM_PUSH = PushBlock(
+    "linalg/cooperative_gemm.comp",
+    "uint m, n, k, lda, ldb, ldc, a_step, b_step, c_step, a_offset, b_offset, c_offset, has_bias, "
+    "bias_offset, bias_row, bias_column, bias_step;",
+)
 COOPERATIVE_GEMM = shader("linalg/cooperative_gemm.comp", ELEMENT="float16_t")
 OPTIONAL_SHADERS.append(COOPERATIVE_GEMM)
 TYPES = ("float16", "float16", "float32", "float32")  # of A, B, C and the result
@@ -95,7 +101,7 @@ def cooperative_gemm(
     bias_layout = (0, 0, 0, 0, 0)
     if bias is not None:
         bias_layout = (1, bias.offset + p.bias_offset, p.bias_row, p.bias_column, p.bias_step)
-    push = pack(
+    push = COOPERATIVE_GEMM_PUSH.pack(
         p.m, p.n, p.k, p.lda, p.ldb, p.ldc, p.a_step, p.b_step, p.c_step, p.a_offset, p.b_offset, p.c_offset,
         *bias_layout,
     )  # fmt: skip

@@ -7,13 +7,15 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader
+from dl4all.ops.core.kernels.launch import ceil_div, run, shader
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.reduce.reduction_kernel import BUSY_WORKGROUPS, MIN_STEPS_PER_SLICE, WORKGROUP
 from dl4all.ops.reduce.repetition import fold_product
 from dl4all.ops.reduce.sums import SUM_REDUCTION, accurate_sum
 
+DOT_PUSH = PushBlock("linalg/dot.comp", "uint size, slice, x_offset, x_stride, y_offset, y_stride;")
 DOT = shader("linalg/dot.comp")
 DOT_SHADERS = (DOT, SUM_REDUCTION.merge_shader)
 
@@ -34,7 +36,14 @@ def dot_slices(input: TensorBase, tensor: TensorBase) -> tuple[int, bytes]:
     size = input.shape[0]
     slices = max(1, min(BUSY_WORKGROUPS, ceil_div(size, WORKGROUP) // MIN_STEPS_PER_SLICE))
     slice = ceil_div(size, slices)
-    return slices, pack(size, slice, input.offset, input.strides[0], tensor.offset, tensor.strides[0])
+    return slices, DOT_PUSH.pack(
+        size=size,
+        slice=slice,
+        x_offset=input.offset,
+        x_stride=input.strides[0],
+        y_offset=tensor.offset,
+        y_stride=tensor.strides[0],
+    )
 
 
 def run_dot(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:

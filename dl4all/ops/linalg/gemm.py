@@ -10,7 +10,8 @@ from typing import Any
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.kernels import autotune
-from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, pack, shader
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, shader
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.matmul_precision import allows_float16
@@ -164,6 +165,11 @@ FORM_MACROS: dict[str, dict[str, int]] = {
 }
 """The macros of each form of the shader."""
 
+GEMM_PUSH = PushBlock(
+    "linalg/gemm.comp",
+    "uint M, N, K, lda, ldb, ldc, a_step, b_step, c_step, a_offset, b_offset, c_offset, panel, panel_step, "
+    "has_bias, bias_offset, bias_row, bias_column, bias_step, terms;",
+)
 GEMM = {
     (form, transposed, vectors): shader(
         "linalg/gemm.comp",
@@ -293,7 +299,7 @@ def _run_gemm(
     bias_layout = (0, 0, 0, 0, 0)
     if bias is not None:
         bias_layout = (1, bias.offset + p.bias_offset, p.bias_row, p.bias_column, p.bias_step)
-    push = pack(
+    push = GEMM_PUSH.pack(
         p.m, p.n, slice_terms(p.k, slices), p.lda, p.ldb, p.ldc,
         p.a_step, p.b_step, p.c_step, p.a_offset, p.b_offset, p.c_offset,
         panel, panel_step, *bias_layout, p.k,

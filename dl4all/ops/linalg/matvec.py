@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from dl4all.ops.core.kernels import autotune
-from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, pack, run, shader
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, run, shader
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GemmProblem, gemm
 from dl4all.runtime.device_info import DeviceInfo
@@ -29,6 +30,11 @@ Method = Literal["invocation", "workgroup", "tiles"]
 """What computes an output feature: an invocation, a workgroup, or a tile of :func:`gemm`."""
 
 METHODS: dict[str, Method] = {"invocation": "invocation", "workgroup": "workgroup", "tiles": "tiles"}
+LINEAR = "uint rows, features, inner, x_offset, w_offset"
+MATVEC_PUSH = {
+    bias: PushBlock("linalg/linear.comp", LINEAR + (", bias_offset;" if bias else ";"), BIAS=int(bias))
+    for bias in (False, True)
+}
 MATVEC = {
     (method, bias): shader("linalg/linear.comp", TREE=int(method == "workgroup"), BIAS=int(bias))
     for method in ("invocation", "workgroup")
@@ -55,7 +61,9 @@ def matvec_with_method(
         gemm(out, x, w, bias, problem)
         return
     operands = (x, w) if bias is None else (x, w, bias)
-    push = pack(rows, features, inner, *(operand.offset for operand in operands))
+    push = MATVEC_PUSH[bias is not None].pack(
+        rows, features, inner, *(operand.offset for operand in operands)
+    )
     groups = (features if method == "workgroup" else ceil_div(features, WORKGROUP), ceil_div(rows, ROWS), 1)
     run(MATVEC[method, bias is not None], groups, push, *operands, out, flops=2 * rows * features * inner)
 

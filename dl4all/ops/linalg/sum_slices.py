@@ -6,10 +6,12 @@ result is the same each time.
 
 from __future__ import annotations
 
-from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
 
+ADD_SLICES_PUSH = PushBlock("linalg/add_slices.comp", "uint n, slices, y_offset;")
 ADD_SLICES = shader("linalg/add_slices.comp")
 WORKGROUP = 64  # invocations of ADD_SLICES
 
@@ -51,4 +53,10 @@ def slice_terms(terms: int, slices: int) -> int:
 def add_slices(out: TensorBase, offset: int, partial: TensorBase) -> None:
     """Fill `out` from `offset` on with the sums of `partial`, of shape (slices, elements)."""
     slices, elements = partial.shape
-    run(ADD_SLICES, strided_grid(elements, WORKGROUP), pack(elements, slices, offset), partial, out)
+    run(
+        ADD_SLICES,
+        strided_grid(elements, WORKGROUP),
+        ADD_SLICES_PUSH.pack(n=elements, slices=slices, y_offset=offset),
+        partial,
+        out,
+    )

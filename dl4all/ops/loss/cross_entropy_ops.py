@@ -10,18 +10,27 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
 from dl4all.ops.indexing.indices import Indices
-from dl4all.ops.memory.copy import CONCAT
+from dl4all.ops.memory.copy import CONCAT, CONCAT_PUSH
 from dl4all.ops.memory.views import contiguous, reshape
-from dl4all.ops.reduce.row_kernels import row_launch, row_shaders
+from dl4all.ops.reduce.row_kernels import ROW_PUSH, row_launch, row_shaders
 from dl4all.ops.reduce.softmax_function import softmax
 from dl4all.ops.reduce.sums import sum_to
 
 WORKGROUP = 64
 
+CROSS_ENTROPY_PUSH = PushBlock(
+    "loss/cross_entropy.comp", f"{ROW_PUSH} float smoothing; uint x_offset, weight_offset;"
+)
+CROSS_ENTROPY_BACKWARD_PUSH = PushBlock(
+    "loss/cross_entropy_backward.comp", f"{ROW_PUSH} float smoothing; uint g_offset, x_offset;"
+)
+NLL_PUSH = PushBlock("loss/nll.comp", "uint rows, classes, inner, x_offset, weight_offset;")
+NLL_BACKWARD_PUSH = PushBlock("loss/nll_backward.comp", "uint n, classes, inner, g_offset, weight_offset;")
 FORWARD, BACKWARD = (
     {weight: row_shaders(path, WEIGHT=int(weight)) for weight in (False, True)}
     for path in ("loss/cross_entropy.comp", "loss/cross_entropy_backward.comp")
@@ -76,7 +85,7 @@ def _run_cross_entropy(
     weights = () if w is None else (w,)
     rows = row_launch(FORWARD[w is not None], out.numel(), classes, inner, x, *weights)
     offsets = (x.offset // rows.width, 0 if w is None else w.offset // rows.width)
-    push = rows.push + pack(float(label_smoothing), *offsets)
+    push = CROSS_ENTROPY_PUSH.after(rows.push, float(label_smoothing), *offsets)
     run(rows.code, rows.groups, push, x, Indices.of(target).on(x), *weights, out)
 
 
@@ -162,11 +171,16 @@ def _run_cross_entropy_backward(
     if weight is not None:
         w = contiguous(weight)
         g_and_weight = empty(type(out), (rows + classes,), out.dtype, out.device)
-        push = pack(rows + classes, rows, g.offset, w.offset)
+        push = CONCAT_PUSH.pack(n=rows + classes, first=rows, a_offset=g.offset, b_offset=w.offset)
         run(CONCAT, strided_grid(rows + classes, WORKGROUP), push, g, w, g_and_weight)
         g = g_and_weight
     rows_launch = row_launch(BACKWARD[weight is not None], rows, classes, inner, x)
-    push = rows_launch.push + pack(float(label_smoothing), g.offset, x.offset // rows_launch.width)
+    push = CROSS_ENTROPY_BACKWARD_PUSH.after(
+        rows_launch.push,
+        smoothing=float(label_smoothing),
+        g_offset=g.offset,
+        x_offset=x.offset // rows_launch.width,
+    )
     run(rows_launch.code, rows_launch.groups, push, g, x, Indices.of(target).on(x), out)
 
 
@@ -263,7 +277,13 @@ def _infer_nll(input: TensorBase, weight: TensorBase | None, *, target: Any) -> 
 
 def _run_nll(out: TensorBase, input: TensorBase, weight: TensorBase | None, *, target: Any) -> None:
     x, w = contiguous(input), None if weight is None else contiguous(weight)
-    push = pack(out.numel(), x.shape[1], x.shape[2], x.offset, 0 if w is None else w.offset)
+    push = NLL_PUSH.pack(
+        rows=out.numel(),
+        classes=x.shape[1],
+        inner=x.shape[2],
+        x_offset=x.offset,
+        weight_offset=0 if w is None else w.offset,
+    )
     operands = (x, Indices.of(target).on(x), *(() if w is None else (w,)))
     run(NLL[w is not None], strided_grid(out.numel(), WORKGROUP), push, *operands, out)
 
@@ -323,7 +343,13 @@ def _run_nll_backward(
     out: TensorBase, grad: TensorBase, weight: TensorBase | None, *, target: Any, classes: int
 ) -> None:
     g, w = contiguous(grad), None if weight is None else contiguous(weight)
-    push = pack(out.numel(), classes, out.shape[2], g.offset, 0 if w is None else w.offset)
+    push = NLL_BACKWARD_PUSH.pack(
+        n=out.numel(),
+        classes=classes,
+        inner=out.shape[2],
+        g_offset=g.offset,
+        weight_offset=0 if w is None else w.offset,
+    )
     operands = (g, Indices.of(target).on(g), *(() if w is None else (w,)))
     run(NLL_BACKWARD[w is not None], strided_grid(out.numel(), WORKGROUP), push, *operands, out)
 

@@ -12,12 +12,14 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.kernels.host_work import host_work
-from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import ceil_div, run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.views import contiguous
 
 WORKGROUP = 128
+BFLOAT16_PUSH = PushBlock("memory/bfloat16.comp", "uint n, x_offset;")
 UNPACK, PACK = (shader("memory/bfloat16.comp", PACK=what) for what in (0, 1))
 SHARED.extend((UNPACK, PACK))
 PATTERN, FLOAT = np.dtype(np.int16), np.dtype(np.float32)
@@ -79,7 +81,7 @@ def _converted(name: str, input: TensorBase, dtype: np.dtype[Any]) -> TensorBase
         return out
     x = contiguous(input)
     count = out.numel() if dtype == FLOAT else ceil_div(out.numel(), 2)
-    push = pack(out.numel(), x.offset)
+    push = BFLOAT16_PUSH.pack(n=out.numel(), x_offset=x.offset)
     run(UNPACK if dtype == FLOAT else PACK, strided_grid(count, WORKGROUP, out.device), push, x, out)
     return out
 

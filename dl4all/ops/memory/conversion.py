@@ -11,7 +11,8 @@ from dl4all.ops.core.default_dtype import MissingDType
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.expressions import float16
 from dl4all.ops.core.expressions.expression import Expression, parse
-from dl4all.ops.core.kernels.launch import NoKernel, ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import NoKernel, ceil_div, run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tensor_base import DTYPES, Array, TensorBase
 from dl4all.ops.elementwise.kernels import (
@@ -49,6 +50,7 @@ CASTS: dict[tuple[str, str], Variants] = {
 
 KINDS = {"u": 0, "i": 1, "f": 2, "b": 3}  # memory/convert.comp's numbers for NumPy's letters
 CONVERTED_DTYPES = ("int64", "int32", "int16", "int8", "uint8", "bool", "float32", "float64")
+CONVERT_PUSH = PushBlock("memory/convert.comp", "uint n, x_offset;")
 CONVERSIONS = {
     (source.name, target.name): shader(
         "memory/convert.comp",
@@ -107,7 +109,13 @@ def _convert(out: TensorBase, x: TensorBase) -> None:
     count = out.numel()
     words = ceil_div(count, max(4 // out.dtype.itemsize, 1))
     code = CONVERSIONS[x.dtype.name, out.dtype.name]
-    run(code, strided_grid(words, WORKGROUP, out.device), pack(count, x.offset), x, out)
+    run(
+        code,
+        strided_grid(words, WORKGROUP, out.device),
+        CONVERT_PUSH.pack(n=count, x_offset=x.offset),
+        x,
+        out,
+    )
 
 
 @export()

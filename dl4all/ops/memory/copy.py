@@ -14,7 +14,8 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
-from dl4all.ops.core.kernels.launch import pack, shader, strided_grid
+from dl4all.ops.core.kernels.launch import shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, primitives
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.promotion import check_fits
@@ -51,7 +52,16 @@ def word_shaders(path: str, **defines: Any) -> dict[int, Shader]:
 
 CONCAT = shader("memory/concat.comp")
 """Concatenates two contiguous tensors."""
+CONCAT_PUSH = PushBlock("memory/concat.comp", "uint n, first, a_offset, b_offset;")
 
+COPY_PUSH = {
+    rank: PushBlock(
+        ("memory/copy.comp", "memory/copy_bytes.comp"),
+        f"uint n, x_offset, y_offset, sizes[{rank}], x_strides[{rank}], y_strides[{rank}];",
+        RANK=rank,
+    )
+    for rank in COPY_RANKS
+}
 MAX_WORD_BYTES = 16  # the most bytes that an invocation moves at a time
 COPY = {
     rank: {
@@ -273,7 +283,7 @@ def _launch_copy(target: TensorBase, source: TensorBase, shape: Shape, strides: 
         whole = owns_words(target)
         code, invocations = COPY_BYTES[rank, itemsize, whole], -(-count * itemsize // 4) if whole else count
     grid = strided_grid(invocations, WORKGROUP_SIZE, target.device)
-    launch = Launch(code, grid, pack(count, *offsets, *axes), (max(len(shape), 1),))
+    launch = Launch(code, grid, COPY_PUSH[rank].pack(count, *offsets, *axes), (max(len(shape), 1),))
     target.device.launch(launch, source.storage, target.storage)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.transcendental import rsqrt
@@ -28,6 +29,22 @@ from dl4all.ops.reduce.sums import sum_to
 
 WORKGROUP = 64
 
+BATCH_NORM_FOLD_PUSH = PushBlock(
+    "normalization/batch_norm_fold.comp",
+    "uint channels; float eps; uint mean_offset, variance_offset, weight_offset;",
+)
+BATCH_NORM_PUSH = PushBlock(
+    "normalization/batch_norm.comp",
+    "uint n, channels, inner, x_offset, bias_offset;",
+)
+BATCH_NORM_BACKWARD_FOLD_PUSH = PushBlock(
+    "normalization/batch_norm_backward_fold.comp",
+    "uint channels; float count; uint sums_offset, weight_offset;",
+)
+BATCH_NORM_BACKWARD_PUSH = PushBlock(
+    "normalization/batch_norm_backward.comp",
+    "uint n, channels, inner, g_offset, x_offset;",
+)
 APPLY = {
     (bias, width): shader("normalization/batch_norm.comp", BIAS=int(bias), FOURS=width // 4)
     for bias in (False, True)
@@ -69,7 +86,13 @@ def _fold(mean: TensorBase, var: TensorBase, weight: TensorBase | None, eps: flo
     weight = None if weight is None else contiguous(weight)
     count = mean.numel()
     out: TensorBase = empty(type(mean).result_class, (2, count), mean.dtype, mean.device)
-    push = pack(count, float(eps), mean.offset, var.offset, 0 if weight is None else weight.offset)
+    push = BATCH_NORM_FOLD_PUSH.pack(
+        channels=count,
+        eps=float(eps),
+        mean_offset=mean.offset,
+        variance_offset=var.offset,
+        weight_offset=0 if weight is None else weight.offset,
+    )
     operands = (mean, var) if weight is None else (mean, var, weight)
     run(FOLD[weight is not None], strided_grid(count, WORKGROUP), push, *operands, out)
     return out
@@ -157,7 +180,9 @@ def _run_apply(
     elements, channels, inner = out.numel(), x.shape[1], math.prod(x.shape[2:])
     width = vector_width(inner, x)
     words, offset = elements // width, 0 if bias is None else bias.offset
-    push = pack(words, channels, inner // width, x.offset // width, offset)
+    push = BATCH_NORM_PUSH.pack(
+        n=words, channels=channels, inner=inner // width, x_offset=x.offset // width, bias_offset=offset
+    )
     operands = (x, factors) if bias is None else (x, factors, bias)
     run(APPLY[bias is not None, width], strided_grid(words, WORKGROUP, out.device), push, *operands, out)
 
@@ -330,11 +355,19 @@ def _run_backward(
     factors = empty(type(out), (4, channels), out.dtype, out.device)
     offset = 0 if weight is None else weight.offset
     operands = (mean_and_scale, sums) if weight is None else (mean_and_scale, sums, weight)
-    push = pack(channels, elements / channels, sums.offset, offset)
+    push = BATCH_NORM_BACKWARD_FOLD_PUSH.pack(
+        channels=channels, count=elements / channels, sums_offset=sums.offset, weight_offset=offset
+    )
     run(BACKWARD_FOLD[weight is not None], strided_grid(channels, WORKGROUP), push, *operands, factors)
     width = vector_width(inner, g, x)
     words = elements // width
-    push = pack(words, channels, inner // width, g.offset // width, x.offset // width)
+    push = BATCH_NORM_BACKWARD_PUSH.pack(
+        n=words,
+        channels=channels,
+        inner=inner // width,
+        g_offset=g.offset // width,
+        x_offset=x.offset // width,
+    )
     run(BACKWARD[width], strided_grid(words, WORKGROUP, out.device), push, g, x, factors, out)
 
 

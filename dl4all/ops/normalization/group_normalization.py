@@ -13,7 +13,8 @@ from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.kernels.launch import NoKernel, pack
+from dl4all.ops.core.kernels.launch import NoKernel
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.elementwise.transcendental import rsqrt
@@ -22,10 +23,16 @@ from dl4all.ops.normalization.batch_normalization import check_channels
 from dl4all.ops.normalization.host import along_channels, channel_axes, float64_sum, row_sums
 from dl4all.ops.normalization.one_pass import in_one_pass, rows_gradients_pass
 from dl4all.ops.reduce.channel_sums import SUMS_SHADERS, launch_sums
-from dl4all.ops.reduce.row_kernels import FORMS, RowShaders, row_launch, row_shaders
+from dl4all.ops.reduce.row_kernels import FORMS, ROW_PUSH, RowShaders, row_launch, row_shaders
 from dl4all.ops.reduce.sums import sum_to
 from dl4all.scheduler.device.programs import Launch
 
+_ROWS = f"{ROW_PUSH} uint channels, channel_elements; float eps;"
+ROWS_PUSH = {
+    1: PushBlock("normalization/rows.comp", f"{_ROWS} uint x_offset, weight_offset, bias_offset;"),
+    2: PushBlock("normalization/rows_backward.comp", f"{_ROWS} uint g_offset, x_offset, weight_offset;"),
+}
+"""By the number of operands: for the result and for the gradient."""
 ROWS = {
     (weight, bias, center): row_shaders(
         "normalization/rows.comp", FORMS, WEIGHT=int(weight), BIAS=int(bias), CENTER=int(center)
@@ -96,8 +103,8 @@ def launch_rows(
     by_four = all(t.offset % 4 == 0 for t in present) if adjacent else inner % 4 == 0 or not present
     rows = row_launch(shaders, count, length, 1, *sources, vec4=by_four)
     width = rows.width if adjacent else 1
-    push = rows.push + pack(
-        channels // width, inner, float(eps),
+    push = ROWS_PUSH[len(sources)].after(
+        rows.push, channels // width, inner, float(eps),
         *(t.offset // rows.width for t in sources),
         *(0 if t is None else t.offset // width for t in optional),
     )  # fmt: skip

@@ -7,7 +7,8 @@ from typing import Any
 
 from dl4all.ops.core.checks import check_images
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.kernels.launch import check_rounds, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import check_rounds, run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.elementwise.arithmetic import mul
@@ -16,6 +17,11 @@ from dl4all.ops.pool import host
 from dl4all.ops.pool.windows import OutputSizes, Pooling, Sizes, adaptive, check_pooled, sliding
 
 WORKGROUP = 64
+AVG_POOL_PUSH = PushBlock(
+    "pool/avg_pool.comp",
+    "uint n, x_offset; int height, width, out_height, out_width, kernel_h, kernel_w, stride_h, stride_w, "
+    "padding_h, padding_w, include_pad, divisor;",
+)
 # By whether the gradient is computed, and whether the windows are adaptive.
 AVG_POOL = {
     (backward, is_adaptive): shader("pool/avg_pool.comp", BACKWARD=int(backward), ADAPTIVE=int(is_adaptive))
@@ -28,7 +34,7 @@ def _run_avg_pool(backward: bool, out: TensorBase, pooling: Pooling, x: TensorBa
     check_rounds(out.device, pooling.rounds)
     win = pooling.win
     words = (1,) * 6 if win is None else (*win.kernel, *win.stride, *win.before)
-    push = pack(
+    push = AVG_POOL_PUSH.pack(
         out.numel(),
         x.offset,
         *pooling.size,

@@ -12,7 +12,8 @@ from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float, check_images
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
-from dl4all.ops.core.kernels.launch import check_rounds, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import check_rounds, run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import KERNEL_REFUSALS, Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.memory.views import contiguous
@@ -37,6 +38,12 @@ class Pass(enum.Enum):
     BACKWARD = 3
 
 
+MAX_POOL_TILES_PUSH = PushBlock("pool/max_pool_tiles.comp", "uint n, out_width, x_offset, g_offset;")
+MAX_POOL_PUSH = PushBlock(
+    "pool/max_pool.comp",
+    "uint n, x_offset; int height, width, out_height, out_width, kernel_h, kernel_w, stride_h, stride_w, "
+    "padding_h, padding_w, dilation_h, dilation_w;",
+)
 # By pass and by whether the windows are adaptive. TAKE needs no windows: the indices say all.
 MAX_POOL = {
     (kernel_pass, is_adaptive): shader(
@@ -53,7 +60,7 @@ TILES = {backward: shader("pool/max_pool_tiles.comp", BACKWARD=int(backward)) fo
 def _run_max_pool(kernel_pass: Pass, out: TensorBase, pooling: Pooling, *tensors: TensorBase) -> None:
     check_rounds(out.device, pooling.rounds)
     words = (1,) * 8 if pooling.win is None else pooling.win.words
-    push = pack(out.numel(), tensors[0].offset, *pooling.size, *pooling.out_size, *words)
+    push = MAX_POOL_PUSH.pack(out.numel(), tensors[0].offset, *pooling.size, *pooling.out_size, *words)
     code = MAX_POOL[kernel_pass, pooling.win is None and kernel_pass is not Pass.TAKE]
     run(code, strided_grid(out.numel(), WORKGROUP), push, *tensors, out)
 
@@ -69,7 +76,9 @@ def _run_tiles(out: TensorBase, pooling: Pooling, x: TensorBase, *g: TensorBase)
     height, width = pooling.win.kernel
     by_four = 4 % width == 0 and pooling.size[1] % 4 == 0 and x.offset % 4 == 0
     tiles = x.numel() // (height * width)
-    push = pack(tiles, pooling.out_size[1], x.offset, *(tensor.offset for tensor in g or (out,)))
+    push = MAX_POOL_TILES_PUSH.pack(
+        tiles, pooling.out_size[1], x.offset, *(tensor.offset for tensor in g or (out,))
+    )
     groups = strided_grid(tiles // (4 // width if by_four else 1), WORKGROUP)
     launch = Launch(TILES[bool(g)], groups, push, (height, width, int(by_four)))
     out.device.launch(launch, *(tensor.storage for tensor in (x, *g, out)))

@@ -15,7 +15,8 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.expressions import philox
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
-from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import ceil_div, run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.limits import real
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, primitives
 from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
@@ -30,6 +31,15 @@ T = TypeVar("T", bound=TensorBase)
 NDArray = npt.NDArray[Any]
 
 WORKGROUP = 128
+UNIFORM_PUSH = PushBlock(
+    "random/uniform.comp",
+    "uint n, y_offset; uvec2 key, start; float low, width, largest;",
+)
+NORMAL_PUSH = PushBlock("random/normal.comp", "uint n, y_offset; uvec2 key, start; float mean, std;")
+BERNOULLI_PUSH = PushBlock(
+    "random/bernoulli.comp",
+    "uint n, y_offset; uvec2 key, start; uint x_offset, x_stride;",
+)
 UNIFORM = shader("random/uniform.comp")
 NORMAL = shader("random/normal.comp")
 BERNOULLI = shader("random/bernoulli.comp")
@@ -64,7 +74,7 @@ def uniform_(input: T, low: float = 0.0, high: float = 1.0, *, generator: Genera
 
     def on_device(push: tuple[int, ...], out: TensorBase) -> None:
         groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP, out.device)
-        run(UNIFORM, groups, pack(*push, float(low), width, largest), out)
+        run(UNIFORM, groups, UNIFORM_PUSH.pack(*push, float(low), width, largest), out)
 
     kernel = WorkKernel("uniform_", (float(low), width, largest))
     _fill("uniform_", input, generator, on_host, on_device, kernel=kernel)
@@ -96,7 +106,7 @@ def normal_(input: T, mean: float = 0.0, std: float = 1.0, *, generator: Generat
 
     def on_device(push: tuple[int, ...], out: TensorBase) -> None:
         groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP, out.device)
-        run(NORMAL, groups, pack(*push, float(mean), float(std)), _normal_table(out.device), out)
+        run(NORMAL, groups, NORMAL_PUSH.pack(*push, float(mean), float(std)), _normal_table(out.device), out)
 
     _fill("normal_", input, generator, on_host, on_device)
     return input
@@ -149,7 +159,7 @@ def bernoulli_(input: T, p: Array | float = 0.5, *, generator: Generator | None 
         if x.dtype != np.float32:
             x = primitives.cast.compute([x], {"dtype": "float32"})
         groups = strided_grid(ceil_div(out.numel(), 4), WORKGROUP, out.device)
-        run(BERNOULLI, groups, pack(*push, x.offset, int(isinstance(p, TensorBase))), x, out)
+        run(BERNOULLI, groups, BERNOULLI_PUSH.pack(*push, x.offset, int(isinstance(p, TensorBase))), x, out)
 
     _fill("bernoulli_", input, generator, on_host, on_device, "fiub", probabilities)
     return input

@@ -12,7 +12,8 @@ from dl4all.errors import ArgumentError
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.expressions import philox
-from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import ceil_div, run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
@@ -29,6 +30,10 @@ from dl4all.ops.vmap.batched_tensor import levels_of, unwrap, wrap
 T = TypeVar("T", bound=TensorBase)
 
 WORKGROUP = 128
+DROPOUT_PUSH = PushBlock(
+    "random/dropout.comp",
+    "uint n, x_offset; uvec2 key, start; uint threshold; float scale; uint inner;",
+)
 DROPOUT = shader("random/dropout.comp")
 DROPOUT_GROUPS = shader("random/dropout.comp", SHARED=1)
 
@@ -49,7 +54,7 @@ def threshold_and_scale(p: float) -> tuple[int, float]:
 def _run_dropout(out: TensorBase, input: TensorBase, p: float, seed: int, offset: int, inner: int) -> None:
     x = contiguous(input)
     threshold, scale = threshold_and_scale(p)
-    push = pack(out.numel(), x.offset, *state_words(seed, offset), threshold, scale, inner)
+    push = DROPOUT_PUSH.pack(out.numel(), x.offset, *state_words(seed, offset), threshold, scale, inner)
     invocations = ceil_div(out.numel(), 4) if inner == 1 else out.numel()
     run(
         DROPOUT if inner == 1 else DROPOUT_GROUPS,

@@ -10,13 +10,15 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import ceil_div, run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.reduce import row_kernels
 from dl4all.ops.reduce.row_kernels import (
     MAX_STEPS_PER_INVOCATION,
+    ROW_PUSH,
     SHUFFLE,
     SUBGROUP_SIZE,
     RowShaders,
@@ -39,6 +41,23 @@ MAX_ROWS_PER_CHANNEL = 4096  # which one invocation combines
 SUM_VARIANTS = (
     (1, 1, False), (1, 4, False), (1, 1, True), (1, 4, True), (TILE_CHANNELS, 1, False),
 )  # fmt: skip
+CHANNEL_ROWS_PUSH = PushBlock(
+    "normalization/channel_rows.comp",
+    f"{ROW_PUSH} uint channels, cuts, x_offset, g_offset, fold_elements, folds;",
+)
+STATISTICS_PUSH = PushBlock(
+    "normalization/statistics.comp",
+    "uint outer, groups, inner, slice, slices, x_offset;",
+)
+STATISTICS_COMBINE_PUSH = PushBlock(
+    "normalization/statistics_combine.comp",
+    "uint elements, groups, slice, slices;",
+)
+SUMS_PUSH = PushBlock(
+    "normalization/sums.comp",
+    "uint outer, channels, inner, slice, slices, row, rows, g_offset, x_offset;",
+)
+SUMS_COMBINE_PUSH = PushBlock("normalization/sums_combine.comp", "uint n, slices;")
 STATISTICS = {
     (tile, width, arithmetic): shader(
         "normalization/statistics.comp", COLUMNS=tile, FOURS=width // 4, ARITHMETIC=int(arithmetic)
@@ -105,10 +124,12 @@ def launch_statistics(out: TensorBase, input: TensorBase) -> None:
     if p.plane_rows:
         _run_rows(ROW_STATISTICS, p, (x,), (partial,))
     else:
-        push = pack(*p.push, x.offset // p.width)
+        push = STATISTICS_PUSH.pack(*p.push, x.offset // p.width)
         run(STATISTICS[p.variant(out.device)], strided_grid(p.groups, 1), push, x, partial)
     if partial is not out:
-        push = pack(p.outer * p.inner, p.channels, p.size, p.parts)
+        push = STATISTICS_COMBINE_PUSH.pack(
+            elements=p.outer * p.inner, groups=p.channels, slice=p.size, slices=p.parts
+        )
         run(STATISTICS_COMBINE, strided_grid(p.channels, WORKGROUP), push, partial, out)
 
 
@@ -126,11 +147,11 @@ def launch_sums(
     if p.plane_rows:
         _run_rows(ROW_SUMS, p, (x, g), (fold, partial), row_size, folds)
     else:
-        push = pack(*p.push, max(row_size, 1), folds, g.offset // width, x.offset // width)
+        push = SUMS_PUSH.pack(*p.push, max(row_size, 1), folds, g.offset // width, x.offset // width)
         code = SUMS[(row is not None, *p.variant(out.device))]
         run(code, strided_grid(p.groups, 1), push, g, x, fold, partial)
     if partial is not out:
-        push = pack(out.numel(), p.parts)
+        push = SUMS_COMBINE_PUSH.pack(n=out.numel(), slices=p.parts)
         run(SUMS_COMBINE, strided_grid(out.numel(), WORKGROUP), push, partial, out)
 
 
@@ -184,6 +205,14 @@ def _run_rows(
 ) -> None:
     rows = row_launch(shaders, p.channels * p.parts, p.size, 1, *inputs)
     offsets = [tensor.offset // rows.width for tensor in inputs]
-    push = rows.push + pack(p.channels, p.plane_rows, offsets[0], offsets[-1], row_size, folds)
+    push = CHANNEL_ROWS_PUSH.after(
+        rows.push,
+        channels=p.channels,
+        cuts=p.plane_rows,
+        x_offset=offsets[0],
+        g_offset=offsets[-1],
+        fold_elements=row_size,
+        folds=folds,
+    )
     launch = Launch(rows.code, rows.groups, push)
     inputs[0].device.launch(launch, *(t.storage for t in (*inputs, *others)))

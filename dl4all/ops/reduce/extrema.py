@@ -12,6 +12,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.launch import shader
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, empty, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.comparison import eq, maximum, minimum
@@ -21,7 +22,7 @@ from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import in_shape
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, one_axis, reduced_shape
 from dl4all.ops.reduce.repetition import fold_alike, index_in_view, repetition
-from dl4all.ops.reduce.row_kernels import RowShaders, run_rows
+from dl4all.ops.reduce.row_kernels import ROW_PUSH, RowShaders, run_rows
 from dl4all.ops.reduce.sums import AXES_EXAMPLES, expand_reduced, named_axes, sum
 from dl4all.ops.sorting.integer_reduction import reduce_integers
 
@@ -403,6 +404,7 @@ def aminmax(input: Array, *, dim: int | None = None, keepdim: bool = False) -> R
     return Range(amin(input, dim, keepdim), amax(input, dim, keepdim))
 
 
+EXTREME_BACKWARD_PUSH = PushBlock("reduce/extrema_backward.comp", f"{ROW_PUSH} uint g_offset, x_offset;")
 EXTREME_BACKWARD: dict[bool, RowShaders] = {
     largest: {
         (False, False): shader(
@@ -431,7 +433,7 @@ def _infer_extreme_backward(grad: TensorBase, input: TensorBase, *, dim: int, la
 def _run_extreme_backward(
     out: TensorBase, grad: TensorBase, input: TensorBase, *, dim: int, largest: bool
 ) -> None:
-    run_rows(EXTREME_BACKWARD[largest], out, dim, grad, input)
+    run_rows(EXTREME_BACKWARD[largest], EXTREME_BACKWARD_PUSH, out, dim, grad, input)
 
 
 @export()

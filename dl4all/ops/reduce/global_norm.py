@@ -11,8 +11,9 @@ import numpy as np
 from dl4all.errors import PipelineError
 from dl4all.ops.core.kernels import launch
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
-from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader
+from dl4all.ops.core.kernels.launch import ceil_div, run, shader
 from dl4all.ops.core.kernels.multi_tensor import MultiTensor, Plan, Role
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.tensor_base import TensorBase, from_host
@@ -26,6 +27,13 @@ T = TypeVar("T", bound=TensorBase)
 WORKGROUP = 128
 ELEMENTS_PER_INVOCATION = 32  # in tensors that keep few workgroups busy
 MAX_PARTS = 256  # workgroups, and partial sums, of a tensor
+SQUARES_OF_ONE_PUSH = PushBlock("optim/squares.comp", "uint n, x_offset, out_offset;", MULTI_TENSOR=0)
+SQUARES_PUSH = PushBlock(
+    "optim/squares.comp",
+    "uint first_row, last_row, workgroup_elements, out_offset;",
+    MULTI_TENSOR=1,
+)
+SCALE_PUSH = PushBlock("optim/scale.comp", "uint first_row, last_row, workgroup_elements;")
 SQUARES, SQUARES_OF_BATCH = (shader("optim/squares.comp", MULTI_TENSOR=multi) for multi in (0, 1))
 SCALE = shader("optim/scale.comp")
 SHARED.extend((SQUARES, SQUARES_OF_BATCH, SCALE))
@@ -89,13 +97,19 @@ def _sums_on_device(tensors: Sequence[TensorBase]) -> Any:
     starts = [0, *itertools.accumulate(groups)]
     parts = empty_tensor(cls, (starts[-1],), np.dtype(np.float32), device)
     for batch, start in zip(plan.batches, starts, strict=False):
-        push = pack(*batch.rows, start)
+        push = SQUARES_PUSH.pack(*batch.rows, start)
         code = Launch(SQUARES_OF_BATCH, (batch.groups, 1, 1), push)
         device.launch(code, batch.table, *batch.spans, parts.storage)
     batches = len(plan.batches)
     for i, count, start in zip(plan.alone, groups[batches:], starts[batches:], strict=False):
         tensor = nonempty[i]
-        run(SQUARES, (count, 1, 1), pack(tensor.numel(), tensor.offset, start), tensor, parts)
+        run(
+            SQUARES,
+            (count, 1, 1),
+            SQUARES_OF_ONE_PUSH.pack(tensor.numel(), tensor.offset, start),
+            tensor,
+            parts,
+        )
     return parts
 
 
@@ -131,7 +145,7 @@ def scale_in_place(tensors: Sequence[T], factor: TensorBase) -> list[T]:
         return rest
     plan = _plan(fitting, device, written=True)
     for batch in plan.batches:
-        code = Launch(SCALE, (batch.groups, 1, 1), pack(*batch.rows))
+        code = Launch(SCALE, (batch.groups, 1, 1), SCALE_PUSH.pack(*batch.rows))
         try:
             device.launch(code, batch.table, factor.storage, *batch.spans)
         except PipelineError:

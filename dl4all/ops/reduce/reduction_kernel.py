@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.core.default_dtype import checked_dtype as checked_dtype
 from dl4all.ops.core.kernels import launch
 from dl4all.ops.core.kernels.launch import ceil_div, pack, shader
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import empty, primitives
 from dl4all.ops.core.strides import axis, merge_axes
 from dl4all.ops.core.tensor_base import DTypeLike, Shape, TensorBase, host_int
@@ -120,6 +122,12 @@ class _Layout(NamedTuple):
     strides: Shape
 
 
+_REDUCE = "uint outputs, size, lanes, columns, slices, slice; float number;"
+REDUCE_PUSH = PushBlock("reduce/reduce.comp", _REDUCE, MERGE=1)
+GATHER_PUSH = PushBlock("reduce/reduce.comp", f"{_REDUCE} uint x_offset;", MERGE=0)
+"""Sizes and strides of the operand follow."""
+
+
 class Reduction:
     """A reduction of float32 on devices.
 
@@ -177,23 +185,23 @@ class Reduction:
         slice = ceil_div(ceil_div(size, slices), step) * step
         slices = ceil_div(size, slice) if size else 1
         rank = len(layout.sizes) if len(layout.sizes) == 1 else RANK
-        push = pack(x.offset // width, *layout.kept, *layout.kept_strides, *layout.sizes, *layout.strides)
+        gathered = [x.offset // width, *layout.kept, *layout.kept_strides, *layout.sizes, *layout.strides]
         used = max(1, sum(kept != 1 for kept in layout.kept))
         constants = (used, workgroup) if form == ARITHMETIC else (used,)
         code = self._gather[rank, form]
         if slices == 1:
-            _run_reduce(code, outputs, size, lanes, 1, slice, number, push, constants, x, out)
+            _run_reduce(code, outputs, size, lanes, 1, slice, number, gathered, constants, x, out)
             return
         states = empty(
             type(out).result_class, (outputs * slices * self._words,), np.dtype(np.float32), out.device
         )
-        _run_reduce(code, outputs, size, lanes, slices, slice, number, push, constants, x, states)
+        _run_reduce(code, outputs, size, lanes, slices, slice, number, gathered, constants, x, states)
         self.merge_slices(out, states, slices, number)
 
     def merge_slices(self, out: TensorBase, states: TensorBase, slices: int, number: float = 1.0) -> None:
         """Fill `out` from the states of the slices of each output, which are adjacent."""
         lanes = WORKGROUP // next_power_of_2(slices)
-        _run_reduce(self.merge_shader, out.numel(), slices, lanes, 1, slices, number, b"", (1,), states, out)
+        _run_reduce(self.merge_shader, out.numel(), slices, lanes, 1, slices, number, [], (1,), states, out)
 
 
 def _run_reduce(
@@ -204,14 +212,16 @@ def _run_reduce(
     slices: int,
     slice: int,
     number: float,
-    layout: bytes,
+    gathered: Sequence[int],
     constants: tuple[int, ...],
     source: TensorBase,
     target: TensorBase,
 ) -> None:
     tiles = ceil_div(outputs, lanes)
     columns = min(tiles, launch.STRIDED_GRID_CAP)
-    push = pack(outputs, size, lanes, columns, slices, slice, float(number)) + layout
+    push = REDUCE_PUSH.pack(outputs, size, lanes, columns, slices, slice, float(number))
+    if gathered:
+        push = GATHER_PUSH.after(push, gathered[0]) + pack(*gathered[1:])
     grid = columns, slices, ceil_div(tiles, columns)
     target.device.launch(Launch(code, grid, push, constants), source.storage, target.storage)
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from dl4all.ops.core.kernels import launch
-from dl4all.ops.core.kernels.launch import ceil_div, check_rounds, pack, shader
+from dl4all.ops.core.kernels.launch import ceil_div, check_rounds, shader
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.views import contiguous
 from dl4all.runtime.protocols import Grid
@@ -37,6 +38,11 @@ LEAST_STEPS = LEAST_GROUP // 2  # vec4s or elements of a row; with fewer most in
 
 RowShaders: TypeAlias = Mapping[tuple[int, bool], Shader]
 """Variants of a kernel that includes ``include/rows.glsl``, by its macros SUBGROUPS and FOURS."""
+
+
+ROW_PUSH = "uint rows, size, inner, lanes, columns;"
+"""The first push constants of row kernels."""
+_ROW_PUSH = PushBlock((), ROW_PUSH)
 
 
 class Variant(NamedTuple):
@@ -130,17 +136,20 @@ def row_launch(
         check_rounds(operands[0].device, MAX_PASSES * ceil_div(size // width, WORKGROUP // lanes))
     tiles = ceil_div(rows, lanes)
     columns = min(tiles, launch.STRIDED_GRID_CAP)
-    push = pack(rows, size // width, inner, lanes, columns)
+    push = _ROW_PUSH.pack(rows=rows, size=size // width, inner=inner, lanes=lanes, columns=columns)
     return RowLaunch(code, (columns, 1, ceil_div(tiles, columns)), push, width, constants)
 
 
-def run_rows(shaders: RowShaders, out: TensorBase, dim: int, *operands: TensorBase) -> None:
-    """Launch a row kernel along axis `dim` of `out`. Operands have its shape, or one element for each row."""
+def run_rows(shaders: RowShaders, block: PushBlock, out: TensorBase, dim: int, *operands: TensorBase) -> None:
+    """Launch a row kernel along axis `dim` of `out`. Operands have its shape, or one element for each row.
+
+    Its push constants end with the operands' offsets.
+    """
     shape = out.shape or (1,)
     axis = dim % len(shape)
     sources = [contiguous(operand) for operand in operands]
     size, inner = shape[axis], math.prod(shape[axis + 1 :])
     rows = row_launch(shaders, out.numel() // size, size, inner, *sources)
-    push = rows.push + pack(*(source.offset // rows.width for source in sources))
+    push = block.after(rows.push, *(source.offset // rows.width for source in sources))
     constants = (0, *rows.constants) if rows.constants else ()
     out.device.launch(Launch(rows.code, rows.groups, push, constants), *(t.storage for t in (*sources, out)))

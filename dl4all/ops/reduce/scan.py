@@ -10,7 +10,8 @@ import numpy as np
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels import launch
-from dl4all.ops.core.kernels.launch import ceil_div, pack, run
+from dl4all.ops.core.kernels.launch import ceil_div, run
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, empty, example, op, primitives
 from dl4all.ops.core.tensor_base import Array, DTypeLike, TensorBase
 from dl4all.ops.elementwise.arithmetic import mul, true_divide
@@ -30,6 +31,10 @@ from dl4all.ops.reduce.row_kernels import (
 from dl4all.ops.sorting.integer_sums import cumulative_sums
 
 MIN_SLICE_ELEMENTS = 1024  # shorter slices are not worth a workgroup
+SCAN_PUSH = PushBlock(
+    "reduce/scan.comp",
+    "uint rows, size, inner, x_offset, lanes, columns, slices, slice, backwards;",
+)
 CUMSUM, SLICE_TOTALS, CUMSUM_OF_SLICES = (
     row_shaders("reduce/scan.comp", PRODUCTS=0, STARTS=starts, TOTALS=totals)
     for starts, totals in ((0, 0), (0, 1), (1, 0))
@@ -74,7 +79,17 @@ def _run_scan(
     tiles = ceil_div(rows, lanes)
     columns = min(tiles, launch.STRIDED_GRID_CAP)
     grid = columns, slices, ceil_div(tiles, columns)
-    push = pack(rows, size // width, inner, x.offset // width, lanes, columns, slices, slice, int(backwards))
+    push = SCAN_PUSH.pack(
+        rows=rows,
+        size=size // width,
+        inner=inner,
+        x_offset=x.offset // width,
+        lanes=lanes,
+        columns=columns,
+        slices=slices,
+        slice=slice,
+        backwards=int(backwards),
+    )
     if slices == 1:
         run(code, grid, push, x, out)
         return
@@ -82,7 +97,17 @@ def _run_scan(
     code = choose_variant(SLICE_TOTALS, vec4, inner, slice * width, out.device).code
     run(code, grid, push, x, totals)
     columns = min(rows, launch.STRIDED_GRID_CAP)
-    totals_push = pack(rows, slices, 1, 0, 1, columns, 1, slices, 0)
+    totals_push = SCAN_PUSH.pack(
+        rows=rows,
+        size=slices,
+        inner=1,
+        x_offset=0,
+        lanes=1,
+        columns=columns,
+        slices=1,
+        slice=slices,
+        backwards=0,
+    )
     run(CUMSUM[TREE, False], (columns, 1, ceil_div(rows, columns)), totals_push, totals, starts)
     code = choose_variant(CUMSUM_OF_SLICES, vec4, inner, slice * width, out.device).code
     run(code, grid, push, x, starts, out)

@@ -11,13 +11,14 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Dims, Shape, TensorBase
 from dl4all.ops.elementwise.arithmetic import add, mul, neg, sub
 from dl4all.ops.elementwise.transcendental import exp
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, reduced_shape
 from dl4all.ops.reduce.repetition import repetition
-from dl4all.ops.reduce.row_kernels import FORMS, RowShaders, row_shaders, run_rows
+from dl4all.ops.reduce.row_kernels import FORMS, ROW_PUSH, RowShaders, row_shaders, run_rows
 from dl4all.ops.reduce.sums import (
     AXES_EXAMPLES,
     EMPTY_EXAMPLES,
@@ -27,6 +28,11 @@ from dl4all.ops.reduce.sums import (
     sum,
 )
 
+PUSH = {
+    1: PushBlock("reduce/softmax.comp", f"{ROW_PUSH} uint x_offset;"),
+    2: PushBlock("reduce/softmax_backward.comp", f"{ROW_PUSH} uint g_offset, y_offset;"),
+}
+"""By the number of operands."""
 SOFTMAX, LOG_SOFTMAX = (row_shaders("reduce/softmax.comp", FORMS, LOG=log) for log in (0, 1))
 SOFTMAX_BACKWARD, LOG_SOFTMAX_BACKWARD = (
     row_shaders("reduce/softmax_backward.comp", FORMS, LOG=log) for log in (0, 1)
@@ -57,7 +63,7 @@ def _infer_same_shape(name: str) -> Callable[..., Result]:
 
 def _row_kernel(shaders: RowShaders) -> Kernel:
     def run(out: TensorBase, *operands: TensorBase, dim: int) -> None:
-        run_rows(shaders, out, dim, *operands)
+        run_rows(shaders, PUSH[len(operands)], out, dim, *operands)
 
     return Kernel(run, tuple(shaders.values()))
 

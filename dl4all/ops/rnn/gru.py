@@ -11,15 +11,18 @@ from dl4all.ops.activation.smooth import sigmoid
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.expressions.branchless import logistic
-from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.elementwise.transcendental import tanh
 from dl4all.ops.indexing.concatenation import cat
-from dl4all.ops.memory.copy import CONCAT
+from dl4all.ops.memory.copy import CONCAT, CONCAT_PUSH
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.rnn.gates import WORKGROUP, check_gates, matrix_at, split_columns
 
+GRU_PUSH = PushBlock("rnn/gru.comp", "uint n, size, x_offset, h_offset, hidden_offset;")
+GRU_BACKWARD_PUSH = PushBlock("rnn/gru_backward.comp", "uint n, size, x_offset, h_offset;")
 GRU, GRU_BACKWARD = shader("rnn/gru.comp"), shader("rnn/gru_backward.comp")
 
 
@@ -30,7 +33,7 @@ def _infer_gru(gates_x: TensorBase, gates_h: TensorBase, hidden: TensorBase) -> 
 
 def _run_gru(out: TensorBase, gates_x: TensorBase, gates_h: TensorBase, hidden: TensorBase) -> None:
     operands = [contiguous(t) for t in (gates_x, gates_h, hidden)]
-    push = pack(hidden.numel(), hidden.shape[1], *(t.offset for t in operands))
+    push = GRU_PUSH.pack(hidden.numel(), hidden.shape[1], *(t.offset for t in operands))
     run(GRU, strided_grid(hidden.numel(), WORKGROUP), push, *operands, out)
 
 
@@ -91,8 +94,15 @@ def _run_gru_backward(
     g, x, h, old_hidden = (contiguous(t) for t in (grad, gates_x, gates_h, hidden))
     n = hidden.numel()
     joined = empty(type(out), (2 * n,), out.dtype, out.device)
-    run(CONCAT, strided_grid(2 * n, 64), pack(2 * n, n, g.offset, old_hidden.offset), g, old_hidden, joined)
-    push = pack(n, hidden.shape[1], x.offset, h.offset)
+    run(
+        CONCAT,
+        strided_grid(2 * n, 64),
+        CONCAT_PUSH.pack(2 * n, n, g.offset, old_hidden.offset),
+        g,
+        old_hidden,
+        joined,
+    )
+    push = GRU_BACKWARD_PUSH.pack(n=n, size=hidden.shape[1], x_offset=x.offset, h_offset=h.offset)
     run(GRU_BACKWARD, strided_grid(n, WORKGROUP), push, joined, x, h, out)
 
 

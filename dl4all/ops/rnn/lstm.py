@@ -12,7 +12,8 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.expressions.branchless import logistic
-from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.elementwise.transcendental import tanh
@@ -22,6 +23,8 @@ from dl4all.ops.rnn.gates import WORKGROUP, check_gates, matrix_at, split_column
 
 T = TypeVar("T", bound=TensorBase)
 
+LSTM_PUSH = PushBlock("rnn/lstm.comp", "uint n, size, x_offset, h_offset, cell_offset;")
+LSTM_BACKWARD_PUSH = PushBlock("rnn/lstm_backward.comp", "uint n, size, g_offset, x_offset, cell_offset;")
 LSTM, LSTM_BACKWARD = shader("rnn/lstm.comp"), shader("rnn/lstm_backward.comp")
 
 
@@ -31,7 +34,7 @@ def _infer_lstm(gates_x: TensorBase, gates_h: TensorBase, cell: TensorBase) -> R
 
 def _run_lstm(out: TensorBase, gates_x: TensorBase, gates_h: TensorBase, cell: TensorBase) -> None:
     operands = [contiguous(t) for t in (gates_x, gates_h, cell)]
-    push = pack(cell.numel(), cell.shape[1], *(t.offset for t in operands))
+    push = LSTM_PUSH.pack(cell.numel(), cell.shape[1], *(t.offset for t in operands))
     run(LSTM, strided_grid(cell.numel(), WORKGROUP), push, *operands, out)
 
 
@@ -83,7 +86,7 @@ def _infer_lstm_backward(grad: TensorBase, gates: TensorBase, cell: TensorBase) 
 
 def _run_lstm_backward(out: TensorBase, grad: TensorBase, gates: TensorBase, cell: TensorBase) -> None:
     operands = [contiguous(t) for t in (grad, gates, cell)]
-    push = pack(cell.numel(), cell.shape[1], *(t.offset for t in operands))
+    push = LSTM_BACKWARD_PUSH.pack(cell.numel(), cell.shape[1], *(t.offset for t in operands))
     run(LSTM_BACKWARD, strided_grid(cell.numel(), WORKGROUP), push, *operands, out)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels import autotune
-from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS, SPACE, GemmProblem, gemm_with_tile
@@ -23,6 +24,10 @@ from dl4all.ops.rnn.layout import Problem
 
 WORKGROUP = 64
 AFTER_PROJECTION = 4  # CELL of the kernels that follow an LSTM's projection
+SEQUENCE_PUSH = PushBlock(
+    "rnn/sequence.comp",
+    "uint n, size, x_at, outputs_at, hidden_at, cell_at, before_at, saved_at, saves, keeps;",
+)
 SEQUENCE = {cell: shader("rnn/sequence.comp", CELL=cell) for cell in range(AFTER_PROJECTION + 1)}
 
 HOST_CELLS = {name: getattr(host_cells, name) for name in layout.CELLS}
@@ -149,7 +154,7 @@ def _run(
         if save:
             places[2] = at["before"].start + start * p.outputs
             places[3] = at["saved"].start + start * at["saved"].columns
-        push = pack(
+        push = SEQUENCE_PUSH.pack(
             rows * p.size, p.size, x.offset + start * columns, units.start + start * p.size,
             *places, int(save), int(not p.projected),
         )  # fmt: skip
@@ -158,7 +163,7 @@ def _run(
             outputs_at = at["outputs"].start + start * p.outputs
             project(out, outputs_at, out, units.start + start * p.size, rows)
             n = rows * p.outputs
-            push = pack(n, p.outputs, 0, outputs_at, *places, int(save), 1)
+            push = SEQUENCE_PUSH.pack(n, p.outputs, 0, outputs_at, *places, int(save), 1)
             run(SEQUENCE[AFTER_PROJECTION], strided_grid(n, WORKGROUP), push, x, sums, out, out)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS
@@ -17,6 +18,10 @@ from dl4all.ops.rnn import host_cells, layout
 from dl4all.ops.rnn.layout import Problem
 from dl4all.ops.rnn.sequence import AFTER_PROJECTION, SEQUENCE, WORKGROUP, Product
 
+SEQUENCE_BACKWARD_PUSH = PushBlock(
+    "rnn/sequence_backward.comp",
+    "uint n, size, g_at, saved_at, before_at, gates_at, gates_h_at, hidden_at, cell_at, adds;",
+)
 BACKWARD = {cell: shader("rnn/sequence_backward.comp", CELL=cell) for cell in SEQUENCE}
 
 
@@ -109,15 +114,26 @@ def _run(
         if project is not None:
             outputs_at = at["outputs"].start + start * p.outputs
             n = rows * p.outputs
-            push = pack(n, p.outputs, g_at, 0, 0, outputs_at, 0, hidden, 0, 1)
+            push = SEQUENCE_BACKWARD_PUSH.pack(
+                n=n,
+                size=p.outputs,
+                g_at=g_at,
+                saved_at=0,
+                before_at=0,
+                gates_at=outputs_at,
+                gates_h_at=0,
+                hidden_at=hidden,
+                cell_at=0,
+                adds=1,
+            )
             run(BACKWARD[AFTER_PROJECTION], strided_grid(n, WORKGROUP), push, s, g, out, out)
             project(units, 0, out, outputs_at, rows)
             g_at = 0
-        push = pack(
-            rows * p.size, p.size, g_at, s.offset + saved.start + start * saved.columns,
-            s.offset + before["before"].start + start * p.outputs, at["gates"].start + start * columns,
-            terms.start + start * columns, hidden, at["cell"].start if p.cell.has_cell else 0,
-            int(not p.projected),
+        push = SEQUENCE_BACKWARD_PUSH.pack(
+            n=rows * p.size, size=p.size, g_at=g_at, saved_at=s.offset + saved.start + start * saved.columns,
+            before_at=s.offset + before["before"].start + start * p.outputs,
+            gates_at=at["gates"].start + start * columns, gates_h_at=terms.start + start * columns,
+            hidden_at=hidden, cell_at=at["cell"].start if p.cell.has_cell else 0, adds=int(not p.projected),
         )  # fmt: skip
         grid = strided_grid(rows * p.size, WORKGROUP)
         run(BACKWARD[p.cell.number], grid, push, s, units, out, out)

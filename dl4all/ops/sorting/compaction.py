@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dl4all.ops.core.kernels.launch import NoKernel, ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import NoKernel, ceil_div, run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, empty
 from dl4all.ops.core.tensor_base import DTYPES, Shape, TensorBase
 from dl4all.ops.sorting.keys import KEY_KINDS, KEY_TYPES, WORKGROUP, key_bits, words, workgroups
@@ -19,6 +20,11 @@ TILE = 2048  # elements of a workgroup; see sorting/compact.comp
 RANK = 8  # axes that sorting/coordinates.comp takes
 INT64 = np.dtype(np.int64)
 
+COORDINATES_PUSH = PushBlock("sorting/coordinates.comp", f"uint n, axes, by_axis, sizes[{RANK}];")
+COMPACT_PUSH = PushBlock("sorting/compact.comp", "uint n, x_offset, tiles, columns;")
+STARTS_PUSH = PushBlock("sorting/starts.comp", "uint rows, size, columns;")
+RUN_STARTS_PUSH = PushBlock("sorting/run_starts.comp", "uint n, floats, largest;")
+RUN_OF_PUSH = PushBlock("sorting/run_of.comp", "uint n, runs;")
 COMPACT = {
     (dtype.name, count): shader(
         "sorting/compact.comp", KIND=KEY_KINDS[dtype.kind], BYTES=dtype.itemsize, COUNT=int(count)
@@ -52,10 +58,10 @@ def positions(x: TensorBase) -> TensorBase:
         return words(x, (1, 0), "positions")
     tiles = ceil_div(size, TILE)
     groups, columns = workgroups(tiles)
-    push = pack(size, x.offset, tiles, columns)
+    push = COMPACT_PUSH.pack(n=size, x_offset=x.offset, tiles=tiles, columns=columns)
     counts, starts = words(x, (tiles,), "positions"), words(x, (tiles + 1,), "positions")
     run(COMPACT[x.dtype.name, True], groups, push, x, counts)
-    run(STARTS, (1, 1, 1), pack(1, tiles, 1), counts, starts)
+    run(STARTS, (1, 1, 1), STARTS_PUSH.pack(rows=1, size=tiles, columns=1), counts, starts)
     total = starts.strided_view((1,), (1,), tiles)
     found = words(x, (1, int(total.on_host()[0])), "positions")
     if found.numel():
@@ -75,7 +81,7 @@ def coordinates(places: TensorBase, shape: Shape, *, by_axis: bool) -> Any:
     result_shape = (axes, count) if by_axis else (count, axes)
     result = empty(type(places), result_shape, INT64, places.device, "coordinates")
     if result.numel():
-        push = pack(count, axes, int(by_axis), *shape, *(1,) * (RANK - axes))
+        push = COORDINATES_PUSH.pack(count, axes, int(by_axis), *shape, *(1,) * (RANK - axes))
         run(COORDINATES, strided_grid(count, WORKGROUP), push, places, result)
     return result
 
@@ -92,7 +98,7 @@ class Runs(NamedTuple):
         result = empty(type(self.starts), shape, INT64, self.starts.device, "inverse")
         if self.size:
             order = () if self.order is None else (self.order,)
-            push = pack(self.size, self.starts.numel())
+            push = RUN_OF_PUSH.pack(n=self.size, runs=self.starts.numel())
             groups = strided_grid(self.size, WORKGROUP)
             run(RUN_OF[self.order is not None], groups, push, self.starts, *order, result)
         return result
@@ -103,7 +109,7 @@ class Runs(NamedTuple):
         result = empty(type(self.starts), (count,), INT64, self.starts.device, "counts")
         if count:
             groups = strided_grid(count, WORKGROUP)
-            run(RUN_LENGTHS, groups, pack(self.size, count), self.starts, result)
+            run(RUN_LENGTHS, groups, RUN_OF_PUSH.pack(n=self.size, runs=count), self.starts, result)
         return result
 
 
@@ -112,7 +118,7 @@ def runs_of(keys: TensorBase, dtype: np.dtype[Any], size: int, order: TensorBase
     flags = words(keys, (size,), "runs")
     if size:
         key, floats = KEY_TYPES[dtype.itemsize], dtype.kind == "f"
-        push = pack(size, int(floats), largest_word(dtype))
+        push = RUN_STARTS_PUSH.pack(n=size, floats=int(floats), largest=largest_word(dtype))
         operands = (keys,) if order is None else (keys, order)
         groups = strided_grid(size, WORKGROUP)
         run(RUN_STARTS[key, order is not None], groups, push, *operands, flags)

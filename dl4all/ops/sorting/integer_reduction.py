@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from dl4all.ops.core.kernels.launch import NoKernel, ceil_div, check_rounds, pack, run, shader
+from dl4all.ops.core.kernels.launch import NoKernel, ceil_div, check_rounds, run, shader
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, empty
 from dl4all.ops.core.tensor_base import DTYPES, TensorBase
 from dl4all.ops.memory.views import contiguous, permute
@@ -22,6 +23,7 @@ MOST_SLICES = 256
 
 INT64 = np.dtype(np.int64)
 KINDS: dict[Kind, int] = {"sum": 0, "prod": 1, "amax": 2, "amin": 3, "argmax": 4, "argmin": 5}
+REDUCE_PUSH = PushBlock("sorting/reduce.comp", "uint rows, size, x_offset, slices, slice, columns;")
 SHADERS = {
     (dtype.name, kind, wide): shader(
         "sorting/reduce.comp",
@@ -71,5 +73,7 @@ def _launch(out: TensorBase, x: TensorBase, sizes: tuple[int, int, int], kind: K
     slice = ceil_div(size, slices)
     check_rounds(out.device, ceil_div(slice, WORKGROUP))
     groups, columns = workgroups(rows * slices)
-    push = pack(rows, size, x.offset, slices, slice, columns)
+    push = REDUCE_PUSH.pack(
+        rows=rows, size=size, x_offset=x.offset, slices=slices, slice=slice, columns=columns
+    )
     run(SHADERS[x.dtype.name, kind, out.dtype == INT64], groups, push, x, out)

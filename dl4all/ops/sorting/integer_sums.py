@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 
-from dl4all.ops.core.kernels.launch import NoKernel, pack, run, shader
+from dl4all.ops.core.kernels.launch import NoKernel, run, shader
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import DTYPES, TensorBase
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.sorting.keys import KEY_KINDS, workgroups
 from dl4all.ops.sorting.placement import prefers_host
 
+SUMS_PUSH = PushBlock("sorting/sums.comp", "uint rows, size, inner, x_offset, columns;")
 SUMS = {
     dtype.name: shader("sorting/sums.comp", KIND=KEY_KINDS[dtype.kind], BYTES=dtype.itemsize)
     for dtype in DTYPES
@@ -34,4 +36,10 @@ def cumulative_sums(out: TensorBase, input: TensorBase, axis: int) -> None:
     rows = out.numel() // size
     x = contiguous(input)
     groups, columns = workgroups(rows)
-    run(SUMS[x.dtype.name], groups, pack(rows, size, inner, x.offset, columns), x, out)
+    run(
+        SUMS[x.dtype.name],
+        groups,
+        SUMS_PUSH.pack(rows=rows, size=size, inner=inner, x_offset=x.offset, columns=columns),
+        x,
+        out,
+    )

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from dl4all.ops.core.kernels import launch
-from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import ceil_div, run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, empty
 from dl4all.ops.core.tensor_base import DTYPES, Shape, TensorBase
 from dl4all.runtime.protocols import Grid
@@ -20,6 +21,7 @@ KEY_KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}
 KEY_TYPES = {1: "uint", 2: "uint", 4: "uint", 8: "uvec2"}
 """GLSL's type of a key, by the bytes of an element."""
 
+KEYS_PUSH = PushBlock("sorting/keys.comp", "uint n, x_offset, descending;")
 KEYS = {
     dtype.name: shader("sorting/keys.comp", KIND=KEY_KINDS[dtype.kind], BYTES=dtype.itemsize)
     for dtype in DTYPES
@@ -47,7 +49,7 @@ def keys_of(x: TensorBase, *, descending: bool = False) -> TensorBase:
     wide = x.dtype.itemsize == 8
     keys = words(x, (*x.shape, 2) if wide else x.shape, "keys")
     count = x.numel()
-    push = pack(count, x.offset, int(descending))
+    push = KEYS_PUSH.pack(n=count, x_offset=x.offset, descending=int(descending))
     run(KEYS[x.dtype.name], strided_grid(count, WORKGROUP), push, x, keys)
     return keys
 

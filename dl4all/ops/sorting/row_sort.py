@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import ceil_div, run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.sorting.keys import KEY_TYPES, WORKGROUP, key_bits, keys_of, words, workgroups
@@ -27,6 +28,14 @@ DIGIT_BITS = 4
 BINS = 1 << DIGIT_BITS
 
 TYPES = ("uint", "uvec2")
+RADIX_PUSH = PushBlock(
+    ("sorting/radix_count.comp", "sorting/radix_move.comp"), "uint tiles, size, per_row, columns, shift;"
+)
+RANK_PUSH = PushBlock("sorting/rank.comp", "uint n, size, keep;")
+INDICES_PUSH = PushBlock("sorting/indices.comp", "uint n, size, keep;")
+TILE_PUSH = PushBlock("sorting/tile.comp", "uint tiles, size, tile, per_row, keep, columns;")
+PAIRS_PUSH = PushBlock("sorting/pairs.comp", "uint n, size;")
+STARTS_PUSH = PushBlock("sorting/starts.comp", "uint rows, size, columns;")
 RANK = {key: shader("sorting/rank.comp", KEY=key) for key in TYPES}
 TILE = {
     (key, first, last): shader("sorting/tile.comp", KEY=key, FIRST=int(first), LAST=int(last))
@@ -70,7 +79,7 @@ def order_of_keys(keys: TensorBase, dtype: np.dtype[Any], shape: tuple[int, int]
 def _by_rank(keys: TensorBase, key: str, shape: tuple[int, int], keep: int) -> TensorBase:
     rows, size = shape
     order = words(keys, (rows, keep), "sort")
-    push = pack(rows * size, size, keep)
+    push = RANK_PUSH.pack(n=rows * size, size=size, keep=keep)
     run(RANK[key], strided_grid(rows * size, WORKGROUP), push, keys, order)
     return order
 
@@ -85,7 +94,9 @@ def _by_tiles(keys: TensorBase, key: str, shape: tuple[int, int], keep: int) -> 
         per_row = ceil_div(size, tile)
         last, kept = per_row == 1, min(keep, tile)
         groups, columns = workgroups(ceil_div(rows * per_row, SPAN // tile))
-        push = pack(rows * per_row, size, tile, per_row, kept, columns)
+        push = TILE_PUSH.pack(
+            tiles=rows * per_row, size=size, tile=tile, per_row=per_row, keep=kept, columns=columns
+        )
         order = words(keys, (rows, per_row * kept), "sort")
         code = TILE[key, not indices, last]
         if last:
@@ -102,13 +113,13 @@ def _by_radix(keys: TensorBase, key: str, shape: tuple[int, int], keep: int, bit
     count = rows * size
     pairs, other = (words(keys, (rows, size, 2), "sort") for _ in range(2))
     grid = strided_grid(count, WORKGROUP)
-    run(PAIRS[key], grid, pack(count, size), keys, pairs)
+    run(PAIRS[key], grid, PAIRS_PUSH.pack(n=count, size=size), keys, pairs)
     pairs, other = _sort_words(pairs, other, bits)
     if key == "uvec2":
-        run(HIGH_PAIRS, grid, pack(count, size), keys, pairs, other)
+        run(HIGH_PAIRS, grid, PAIRS_PUSH.pack(n=count, size=size), keys, pairs, other)
         pairs, other = _sort_words(other, pairs, bits)
     order = words(keys, (rows, keep), "sort")
-    push = pack(rows * keep, size, keep)
+    push = INDICES_PUSH.pack(n=rows * keep, size=size, keep=keep)
     run(INDICES, strided_grid(rows * keep, WORKGROUP), push, pairs, order)
     return order
 
@@ -122,9 +133,15 @@ def _sort_words(pairs: TensorBase, other: TensorBase, bits: int) -> tuple[Tensor
     groups, columns = workgroups(rows * per_row)
     row_groups, row_columns = workgroups(rows)
     for shift in range(0, bits, DIGIT_BITS):
-        push = pack(rows * per_row, size, per_row, columns, shift)
+        push = RADIX_PUSH.pack(rows * per_row, size, per_row, columns, shift)
         run(COUNT, groups, push, pairs, counts)
-        run(STARTS, row_groups, pack(rows, BINS * per_row, row_columns), counts, starts)
+        run(
+            STARTS,
+            row_groups,
+            STARTS_PUSH.pack(rows=rows, size=BINS * per_row, columns=row_columns),
+            counts,
+            starts,
+        )
         run(MOVE, groups, push, pairs, starts, other)
         pairs, other = other, pairs
     return pairs, other

@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.sorting.compaction import largest_word
 from dl4all.ops.sorting.keys import KEY_TYPES, WORKGROUP, keys_of, words
 from dl4all.ops.sorting.row_sort import TYPES, order_of_keys
 
+SEARCH_PUSH = PushBlock("sorting/search.comp", "uint n, size, per_row, right;")
+MEDIAN_PUSH = PushBlock("sorting/median.comp", "uint rows, size, floats, largest, ignore_nan;")
 SEARCH = {key: shader("sorting/search.comp", KEY=key) for key in TYPES}
 MEDIAN = {key: shader("sorting/median.comp", KEY=key) for key in TYPES}
 SHARED.extend((*SEARCH.values(), *MEDIAN.values()))
@@ -38,7 +41,7 @@ def insertion_points(sequence: TensorBase, values: TensorBase, *, right: bool) -
         result.device.fill(result.storage, 0)
         return result
     per_row = count if len(sequence.shape) <= 1 else values.shape[-1]
-    push = pack(count, size, per_row, int(right))
+    push = SEARCH_PUSH.pack(n=count, size=size, per_row=per_row, right=int(right))
     code = SEARCH[KEY_TYPES[values.dtype.itemsize]]
     run(code, strided_grid(count, WORKGROUP), push, keys_of(sequence), keys_of(values), result)
     return result
@@ -58,6 +61,12 @@ def median_indices(x: TensorBase, *, ignore_nan: bool) -> TensorBase:
     keys = keys_of(x)
     order = order_of_keys(keys, x.dtype, (rows, size), size)
     result = words(x, (rows, 1), "median")
-    push = pack(rows, size, int(x.dtype.kind == "f"), largest_word(x.dtype), int(ignore_nan))
+    push = MEDIAN_PUSH.pack(
+        rows=rows,
+        size=size,
+        floats=int(x.dtype.kind == "f"),
+        largest=largest_word(x.dtype),
+        ignore_nan=int(ignore_nan),
+    )
     run(MEDIAN[KEY_TYPES[x.dtype.itemsize]], strided_grid(rows, WORKGROUP), push, keys, order, result)
     return result

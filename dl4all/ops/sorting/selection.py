@@ -11,7 +11,8 @@ import numpy as np
 
 from dl4all.ops.core import tape
 from dl4all.ops.core.expressions import float16
-from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import ceil_div, run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, empty, primitives
 from dl4all.ops.core.tensor_base import DTYPES, TensorBase
 from dl4all.ops.core.vmap_hook import reads
@@ -19,6 +20,9 @@ from dl4all.ops.memory.copy import WORD_TYPES
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.sorting.keys import WORKGROUP
 
+SELECT_PUSH = PushBlock("sorting/select.comp", "uint n, x_offset, index_offset, size, count;")
+PLACE_PUSH = PushBlock("sorting/place.comp", "uint n, x_offset, index_offset, size, count;")
+WIDE_PUSH = PushBlock("sorting/wide.comp", "uint n, x_offset;")
 SELECT = {
     nbytes: shader("sorting/select.comp", BYTES=nbytes) for nbytes in sorted({d.itemsize for d in DTYPES})
 }
@@ -45,7 +49,9 @@ def select_in_rows(input: Any, indices: TensorBase) -> Any:
     if count:
         itemsize = x.dtype.itemsize
         groups = strided_grid(ceil_div(count, max(4 // itemsize, 1)), WORKGROUP)
-        push = pack(count, x.offset, indices.offset, size, indices.shape[1])
+        push = SELECT_PUSH.pack(
+            n=count, x_offset=x.offset, index_offset=indices.offset, size=size, count=indices.shape[1]
+        )
         run(SELECT[itemsize], groups, push, x, indices, result)
     tape.add_node(
         "select_in_rows",
@@ -78,7 +84,9 @@ def place_in_rows(input: Any, indices: TensorBase, size: int) -> Any:
     if count < size:
         result.device.fill(result.storage, 0)
     if x.numel():
-        push = pack(x.numel(), x.offset, indices.offset, size, count)
+        push = PLACE_PUSH.pack(
+            n=x.numel(), x_offset=x.offset, index_offset=indices.offset, size=size, count=count
+        )
         run(PLACE[x.dtype.itemsize], strided_grid(x.numel(), WORKGROUP), push, x, indices, result)
     tape.add_node(
         "place_in_rows",
@@ -95,5 +103,11 @@ def wide_indices(indices: TensorBase) -> Any:
     count = indices.numel()
     result = empty(type(indices), indices.shape, np.dtype(np.int64), indices.device, "indices")
     if count:
-        run(WIDE, strided_grid(count, WORKGROUP), pack(count, indices.offset), indices, result)
+        run(
+            WIDE,
+            strided_grid(count, WORKGROUP),
+            WIDE_PUSH.pack(n=count, x_offset=indices.offset),
+            indices,
+            result,
+        )
     return result

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core.kernels.launch import pack, shader
+from dl4all.ops.core.kernels.launch import shader
 from dl4all.ops.core.kernels.multi_tensor import Job, Role, recent_plans
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import OPTIONAL_SHADERS
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.optim import adam, sgd
@@ -22,6 +23,11 @@ from dl4all.optim.step.kernels import Constants
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device.programs import Launch
 
+COUNTED_ADAM_PUSH = PushBlock(
+    "optim/counted_adam.comp",
+    "uint first_row, last_row, workgroup_elements; float sign, weight_decay, shrink, one_minus_beta1, "
+    "beta2, one_minus_beta2, lr, log_beta1, log_beta2, eps;",
+)
 COUNTED_ADAM, COUNTED_AMSGRAD = (shader("optim/counted_adam.comp", MAXIMUM=maximum) for maximum in (0, 1))
 OPTIONAL_SHADERS.extend((COUNTED_ADAM, COUNTED_AMSGRAD))
 
@@ -128,7 +134,7 @@ def _launch(code: Shader, jobs: Sequence[Job], roles: Sequence[Role], constants:
     if plan.alone:
         raise ArgumentError("[optim] a step of foreign tensors cannot be captured")
     for batch in plan.batches:
-        push = pack(*batch.rows, *constants)
+        push = COUNTED_ADAM_PUSH.pack(*batch.rows, *constants)
         device.launch(Launch(code, (batch.groups, 1, 1), push), batch.table, *batch.spans)
     _count(jobs)
 

@@ -9,12 +9,17 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
-from dl4all.ops.core.kernels.launch import pack, shader
+from dl4all.ops.core.kernels.launch import shader
 from dl4all.ops.core.kernels.multi_tensor import Role, recent_plans
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.scheduler.device.programs import Launch
 
+UNSCALE_PUSH = PushBlock(
+    "optim/unscale.comp",
+    "uint first_row, last_row, workgroup_elements, factor_offset, found_offset;",
+)
 UNSCALE = shader("optim/unscale.comp")
 SHARED.append(UNSCALE)
 
@@ -44,7 +49,7 @@ def unscale(gradients: Sequence[TensorBase], factor: TensorBase, found: TensorBa
         if plan.alone:
             raise ArgumentError("[unscale] gradients cannot be unscaled while calls are captured")
         for batch in plan.batches:
-            push = pack(*batch.rows, factor.offset, found.offset)
+            push = UNSCALE_PUSH.pack(*batch.rows, factor.offset, found.offset)
             code = Launch(UNSCALE, (batch.groups, 1, 1), push)
             device.launch(code, batch.table, factor.storage, found.storage, *batch.spans)
     for changed in (*gradients, found):

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import PipelineError
-from dl4all.ops.core.kernels.launch import pack, run, shader, strided_grid
-from dl4all.ops.core.kernels.multi_tensor import Job, MultiTensor, Role
+from dl4all.ops.core.kernels.launch import run, shader, strided_grid
+from dl4all.ops.core.kernels.multi_tensor import BATCH_ROWS, Job, MultiTensor, Role
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.scheduler import fallback
@@ -22,11 +23,25 @@ WORKGROUP = 128
 
 
 class Kernels:
-    """The shaders of an optimizer with `states` values for each element: for one parameter, and for many."""
+    """The shaders of an optimizer: for one parameter, and for many.
 
-    def __init__(self, name: str, states: int, **defines: Any) -> None:
+    Args:
+        name: of the shader's file.
+        states: values of the state for each element.
+        constants: of a step, as the shader declares its CONSTANTS.
+        defines: further macros.
+    """
+
+    def __init__(self, name: str, states: int, constants: str, **defines: Any) -> None:
+        path = f"optim/{name}.comp"
+        self._one_push = PushBlock(
+            path, f"uint n, p_offset, g_offset; {constants}", STATES=states, MULTI_TENSOR=0, **defines
+        )
+        self._batch_push = PushBlock(
+            path, f"{BATCH_ROWS} {constants}", STATES=states, MULTI_TENSOR=1, **defines
+        )
         self._single, self.of_many = (
-            shader(f"optim/{name}.comp", STATES=states, MULTI_TENSOR=multi, **defines) for multi in (0, 1)
+            shader(path, STATES=states, MULTI_TENSOR=multi, **defines) for multi in (0, 1)
         )
         SHARED.extend((self._single, self.of_many))
         state = [Role(written=True, width=states)] if states else []
@@ -43,7 +58,7 @@ class Kernels:
         plan = plans.plan(jobs, self._roles, slot)
         alone = list(plan.alone)
         for batch in plan.batches:
-            push = pack(*batch.rows, *constants)
+            push = self._batch_push.pack(*batch.rows, *constants)
             try:
                 device.launch(Launch(self.of_many, (batch.groups, 1, 1), push), batch.table, *batch.spans)
             except PipelineError:
@@ -51,7 +66,7 @@ class Kernels:
         refused: dict[int, PipelineError] = {}
         for number in alone:
             job = jobs[number]
-            push = pack(job[-1].numel(), job[-1].offset, job[0].offset, *constants)
+            push = self._one_push.pack(job[-1].numel(), job[-1].offset, job[0].offset, *constants)
             try:
                 run(self._single, strided_grid(job[-1].numel(), WORKGROUP, job[-1].device), push, *job)
             except PipelineError as error:

@@ -12,7 +12,7 @@ import pytest
 from dl4all.errors import BackendMissingError, ShaderError
 from dl4all.runtime.spirv import Binding, Interface, compilers
 from dl4all.runtime.spirv.parser import MAGIC, Decoration, Mode, Op, Storage
-from dl4all.runtime.spirv.reflect import reflect
+from dl4all.runtime.spirv.reflect import PushConstant, reflect
 
 BUFFER = "layout(binding = 0) buffer X { float x[]; };\n"
 
@@ -56,6 +56,7 @@ def test_a_whole_interface(interface: Callable[[str], Interface]) -> None:
         local_size=(1, 2, 1),
         local_size_ids=(3, None, None),
         capabilities=("Shader",),
+        push=(PushConstant("n", "uint", 0),),
     )
 
 

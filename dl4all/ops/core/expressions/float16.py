@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from dl4all.ops.core.kernels.launch import ceil_div, pack, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import ceil_div, run, shader, strided_grid
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.spirv import Shader
 
 HALF, FLOAT = np.dtype(np.float16), np.dtype(np.float32)
+FLOAT16_PUSH = PushBlock("memory/float16.comp", "uint n, x_offset;")
 UNPACK, PACK = (shader("memory/float16.comp", PACK=what) for what in (0, 1))
 SHADERS: tuple[Shader, ...] = (UNPACK, PACK)
 WORKGROUP = 128
@@ -27,7 +29,7 @@ def unpacked(x: TensorBase) -> TensorBase:
     first = (x.offset + sum(extent for extent in extents if extent < 0)) // 2  # words
     words = ceil_div(x.offset + sum(extent for extent in extents if extent > 0) + 1, 2) - first
     flat = cls(x.device.allocate(8 * words, "unpack"), (2 * words,), FLOAT, x.device)
-    run(UNPACK, strided_grid(words, WORKGROUP), pack(words, first), x, flat)
+    run(UNPACK, strided_grid(words, WORKGROUP), FLOAT16_PUSH.pack(n=words, x_offset=first), x, flat)
     return cls(flat.storage, x.shape, FLOAT, x.device, x.strides, x.offset - 2 * first)
 
 
@@ -35,4 +37,10 @@ def pack_into(out: TensorBase, x: TensorBase) -> None:
     """Round contiguous float32 to float16, written from the start of the memory of `out` on."""
     count = x.numel()
     if count:
-        run(PACK, strided_grid(ceil_div(count, 2), WORKGROUP), pack(count, x.offset), x, out)
+        run(
+            PACK,
+            strided_grid(ceil_div(count, 2), WORKGROUP),
+            FLOAT16_PUSH.pack(n=count, x_offset=x.offset),
+            x,
+            out,
+        )

@@ -25,7 +25,7 @@ MAX_LOOP_ROUNDS = 60_000  # of all loops of one invocation, on drivers that have
 
 def shader(path: str, **defines: Any) -> Shader:
     """A shader with preprocessor definitions, e.g. ``shader("linalg/gemm.comp", TM=4)``."""
-    return Shader(path, tuple((name, str(value)) for name, value in sorted(defines.items())))
+    return Shader(path).with_macros(defines)
 
 
 def pack(*values: int | float) -> bytes:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from dl4all.allocator.allocation import aligned
 from dl4all.allocator.storage import Storage
 from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div
+from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.protocols import Span
 from dl4all.scheduler.device.device import Device
@@ -35,6 +36,10 @@ ROW_WORDS = 8  # of the table: first workgroup, elements, and an offset for each
 
 Window = tuple[int, int]
 """First byte and end of a range of a buffer."""
+
+BATCH_ROWS = "uint first_row, last_row, workgroup_elements;"
+"""The first push constants of a dispatch for many tensors."""
+BATCH_PUSH = PushBlock(("optim/copy.comp", "optim/joined.comp"), BATCH_ROWS)
 
 
 class Role(NamedTuple):
