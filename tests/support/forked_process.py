@@ -29,6 +29,8 @@ REPOSITORY = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).with_name("dl4all")
 LATE = ("DL4ALL_", "XDG_", "VK_", "LP_", "MESA_", "HOME", "PYTEST_", "COLUMNS", "TERM", "TORCH_HOME", "PWD")
 """Variables that are read where they are needed. Others count while Python, the C library or NumPy starts."""
+START = dict(os.environ)
+"""What servers start with, whatever a test that needs one first has done to the variables."""
 LONGEST = 1 << 17  # bytes of a request
 LIBRARY = "dl4all", "dl4all.cli", "dl4all.host_kernels"
 PYTORCH = *LIBRARY, "dl4all.torch"
@@ -107,7 +109,7 @@ def run_forked(
 
 def _is_late(arguments: list[str], env: Mapping[str, str]) -> bool:
     """Whether a process with these arguments and variables may be forked."""
-    own = {**os.environ, "PYTHONPATH": env.get("PYTHONPATH", "")}  # put into `sys.path`
+    own = {**START, "PYTHONPATH": env.get("PYTHONPATH", "")}  # put into `sys.path`
     differing = {name for name, _ in {**env, "PYTHONPATH": own["PYTHONPATH"]}.items() ^ own.items()}
     return (
         arguments[0] in (sys.executable, str(COMMAND))
@@ -122,7 +124,7 @@ def _server(preload: tuple[str, ...]) -> socket.socket:
     own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, "-m", "tests.support.forked_process", str(theirs.fileno()), *preload]
-        server = subprocess.Popen(command, cwd=REPOSITORY, pass_fds=[theirs.fileno()])
+        server = subprocess.Popen(command, cwd=REPOSITORY, env=START, pass_fds=[theirs.fileno()])
 
     def end() -> None:
         own.close()
