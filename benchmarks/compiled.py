@@ -8,7 +8,7 @@ and so are the first results, to 1e-4. For each: the median by the clock, which 
 device, and the median processor time over all threads, which other programs disturb least; a peer in a
 process of its own has none.
 
-Peers run on the same device, in the environments of ``benchmarks/peers``. With ``--ncnn``, ncnn joins in for
+Peers run on the same device, in the environments of ``lab/peers``. With ``--ncnn``, ncnn joins in for
 inference; its images of a batch go one after the other. With ``--tinygrad``, tinygrad's WEBGPU device joins
 in for the steps, its whole step captured by TinyJit. On the CPU, ``benchmarks/resnet18.py``
 and ``benchmarks/training.py --compiled`` put PyTorch and ONNX Runtime beside it.
@@ -38,10 +38,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import training
 from benchmarks.networks import CASES as NETWORKS
-from benchmarks.peers import resnet18, tinygrad_steps
-from benchmarks.peers.child import Child
-from benchmarks.peers.serve import DEVICE_VARIABLE
 from benchmarks.turns import in_turn
+from lab.peers import resnet18, tinygrad_steps
+from lab.peers.child import Child
+from lab.peers.serve import DEVICE_VARIABLE
 
 WARM_UP = 5  # calls, of which the first ones are traced
 TOLERANCE = 1e-4

@@ -12,7 +12,7 @@ as OMP_NUM_THREADS says. ``--cpu-time`` measures the processor time of all threa
 other programs share the machine, only that, with one thread, can be compared.
 
 With ``--onnxruntime``, ONNX Runtime joins in: in this process where it can be imported (``pip install
-onnxruntime onnx``), otherwise in the environment of ``benchmarks/peers``, where its processor time is not
+onnxruntime onnx``), otherwise in the environment of ``lab/peers``, where its processor time is not
 known."""
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from dl4all.cli.run import run
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import threads, torch_resnet
-from benchmarks.peers import resnet18
-from benchmarks.peers.child import Child
 from benchmarks.turns import in_turn
+from lab.peers import resnet18
+from lab.peers.child import Child
 
 TORCH, PEER = "PyTorch CPU", "ONNX Runtime"
 SIZES = ((224, 224), (197, 243))
@@ -146,7 +146,7 @@ def peer_run(
     folded = network(reference, dl.device("cpu"), fold=True)
     weights = {name: value.numpy() for name, value in folded.state_dict().items()}
     if all(importlib.util.find_spec(name) for name in ("onnxruntime", "onnx")):
-        peer = importlib.import_module("benchmarks.peers.onnxruntime_resnet18")
+        peer = importlib.import_module("lab.peers.onnxruntime_resnet18")
         prepared: Run = peer.prepare(weights, x.numpy())
         return prepared
     if cpu_time:

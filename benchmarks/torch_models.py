@@ -23,12 +23,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.torch_zoo.cases import CASES, Case, define_torchvision_ops
-from benchmarks.torch_zoo.image_scripts import IMAGE_SCRIPTS
-from benchmarks.torch_zoo.keras_networks import KERAS_SCRIPTS
-from benchmarks.torch_zoo.method_scripts import METHOD_SCRIPTS
-from benchmarks.torch_zoo.networks import ZOO
-from benchmarks.torch_zoo.sequence_scripts import SEQUENCE_SCRIPTS
+from lab.torch_zoo.cases import CASES, Case, define_torchvision_ops
+from lab.torch_zoo.image_scripts import IMAGE_SCRIPTS
+from lab.torch_zoo.keras_networks import KERAS_SCRIPTS
+from lab.torch_zoo.method_scripts import METHOD_SCRIPTS
+from lab.torch_zoo.networks import ZOO
+from lab.torch_zoo.sequence_scripts import SEQUENCE_SCRIPTS
 
 LEARNING_RATE = 0.01
 GENERATING = ("gpt2", "llama", "qwen2", "t5")

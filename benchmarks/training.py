@@ -20,7 +20,7 @@ share the machine, only that, with one thread, can be compared. ``--compiled`` a
 where the step is compiled by ``dl.compile``; why one is not is said.
 
 With ``--tinygrad``, tinygrad's WEBGPU device joins in for mlp, cnn, resnet18 and gpt, over Vulkan like
-dl4all: a process in the environment of ``benchmarks/peers``, its whole step captured by TinyJit, no kernel
+dl4all: a process in the environment of ``lab/peers``, its whole step captured by TinyJit, no kernel
 search.
 """
 
@@ -50,9 +50,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks import threads
 from benchmarks.networks import CASES
 from benchmarks.networks.case import Array, Batch, Step
-from benchmarks.peers import tinygrad_steps
-from benchmarks.peers.child import Child
 from benchmarks.turns import in_turn
+from lab.peers import tinygrad_steps
+from lab.peers.child import Child
 
 WARM_UP = 8  # steps that compile kernels, fill pools and are traced
 TURN = 10.0  # milliseconds that a turn takes at least, if ten steps take that

@@ -15,7 +15,7 @@ OPS = ROOT / "dl4all" / "ops"
 FAMILIES = sorted(path.name for path in OPS.iterdir() if (path / "__init__.py").exists())
 PYTHON = sorted(
     path
-    for part in ("dl4all", *PARTS, "tests", "benchmarks", "tools", "examples")
+    for part in ("dl4all", *PARTS, "tests", "benchmarks", "lab", "tools", "examples")
     for path in (ROOT / part).rglob("*.py")
     if path.resolve() == path  # the links inside dl4all/ lead to what is there already
 )

@@ -51,7 +51,7 @@ else:
 
 ROOT = Path(__file__).absolute().parents[1]
 LIST = "tests/faults.toml"
-THE_LIST_ITSELF = "tests/test_faults.py"  # sees every fault, by the text that is gone
+THE_LIST_ITSELF = "tests/suite/test_faults.py"  # sees every fault, by the text that is gone
 VALIDATION = "DL4ALL_VALIDATION"
 FULL = "DL4ALL_TEST_FULL"
 REPORT = "DL4ALL_FAULTS_REPORT"  # the file for the names of tests that fail

@@ -52,7 +52,7 @@ check beside types "$types"
 check beside docs "$docs"
 # again, comparing the indices that kernels use with what is bound to them; the usual run does so for every op
 if [[ ${DL4ALL_TEST_FULL-} == 1 ]]; then
-    check env DL4ALL_TEST_INDICES=1 "${PYTEST[@]}" tests/ops tests/nn tests/optim tests/graph tests/torch \
+    check env DL4ALL_TEST_INDICES=1 "${PYTEST[@]}" tests/ops tests/nn tests/optim tests/graph tests/pytorch/device \
         -m 'vulkan and not slow' -k 'not kompute'
 fi
 # What follows looks at commands, not at races within kernels: one thread of llvmpipe's a process is quicker.

@@ -16,15 +16,14 @@ from tests.support.selection import AGAIN
 from tests.support.subcases import FULL
 
 SHARES = {
-    "tests/ops": 12_900, "tests/host_kernels": 1_320, "tests/tensor": 2_100, "tests/graph": 1_550,
-    "tests/nn": 1_400,
-    "tests/runtime": 1_050, "tests/autograd": 900, "tests/torch": 900, "tests/optim": 900,
-    "tests/scheduler": 720,
+    "tests/ops": 11_900, "tests/functions": 1_100, "tests/host_kernels": 1_320, "tests/tensor": 2_100,
+    "tests/graph": 1_550, "tests/nn": 1_400, "tests/pytorch": 1_300, "tests/docs": 1_250,
+    "tests/runtime": 1_050, "tests/autograd": 900, "tests/optim": 900, "tests/scheduler": 720,
     "tests/multi_device": 700, "tests/io": 450, "tests/data": 370, "tests/training": 290,
-    "tests/attacks": 250, "tests/cli": 210, "tests/distributions": 190, "tests/allocator": 130,
-    "tests/models": 110,
-    "tests/examples": 50, "tests/conformance": 25, "tests/typing": 30, "tests/utils": 30,
-    "tests": 2_200, "dl4all/testing": 2_100,
+    "tests/attacks": 250, "tests/lab": 220, "tests/cli": 210, "tests/distributions": 190,
+    "tests/allocator": 130, "tests/suite": 120, "tests/benchmarks": 110, "tests/models": 110,
+    "tests/examples": 50, "tests/conformance": 25, "tests/typing": 30, "tests/utils": 30, "tests": 500,
+    "dl4all/testing": 2_100,
 }  # fmt: skip
 """The most cases of a usual run, by folder; ``tests`` are the files that lie there."""
 
@@ -37,8 +36,8 @@ tests: dict[str, int] = defaultdict(int)
 def folder_of(nodeid: str) -> str:
     """The folder of a test's file, or the file where it lies in ``tests`` itself.
 
-    >>> folder_of("tests/ops/conv/test_fft.py::test_one"), folder_of("tests/test_docs.py::test_one")
-    ('tests/ops/conv', 'tests/test_docs.py')
+    >>> folder_of("tests/ops/conv/test_fft.py::test_one"), folder_of("tests/docs/test_docs.py::test_one")
+    ('tests/ops/conv', 'tests/docs/test_docs.py')
     """
     file = Path(nodeid.partition("::")[0])
     folder = file.parent.as_posix()

@@ -30,7 +30,7 @@ COMMAND = Path(sys.executable).with_name("dl4all")
 LATE = ("DL4ALL_", "XDG_", "VK_", "LP_", "MESA_", "HOME", "PYTEST_", "COLUMNS", "TERM", "TORCH_HOME", "PWD")
 """Variables that are read where they are needed. Others count while Python, the C library or NumPy starts."""
 START = dict(os.environ)
-"""What servers start with, whatever a test that needs one first has done to the variables."""
+"""What a server starts with, whatever the first test that needs one has done to the variables."""
 LONGEST = 1 << 17  # bytes of a request
 LIBRARY = "dl4all", "dl4all.cli", "dl4all.host_kernels"
 PYTORCH = *LIBRARY, "dl4all.torch"
@@ -109,7 +109,7 @@ def run_forked(
 
 def _is_late(arguments: list[str], env: Mapping[str, str]) -> bool:
     """Whether a process with these arguments and variables may be forked."""
-    own = {**START, "PYTHONPATH": env.get("PYTHONPATH", "")}  # put into `sys.path`
+    own = {**os.environ, "PYTHONPATH": env.get("PYTHONPATH", "")}  # put into `sys.path`
     differing = {name for name, _ in {**env, "PYTHONPATH": own["PYTHONPATH"]}.items() ^ own.items()}
     return (
         arguments[0] in (sys.executable, str(COMMAND))

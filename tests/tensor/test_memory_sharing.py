@@ -15,10 +15,10 @@ torch = pytest.importorskip("torch", reason="what is compared with")
 pytest.importorskip("expecttest", reason="PyTorch's databases import it")
 
 import dl4all as dl  # noqa: E402
+from lab.peer_databases import aliases  # noqa: E402
+from lab.peer_databases.operands import moved, peer_tensors  # noqa: E402
 from tests.conftest import need  # noqa: E402
 from tests.support.subcases import FULL  # noqa: E402
-from tools.peer_databases import aliases  # noqa: E402
-from tools.peer_databases.operands import moved, peer_tensors  # noqa: E402
 
 ENTRIES = aliases.entries(torch.float32)
 NEUTRAL = [name for name in ENTRIES if name.startswith("call ")]

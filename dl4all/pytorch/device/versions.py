@@ -12,7 +12,7 @@ import torch.utils.backend_registration
 from dl4all.errors import BackendMissingError
 
 TESTED = ("2.12.1", "2.13.0", "2.14.1")
-"""Releases with which all of tests/torch passes (``tools/torch_versions.py``); the extra names their span."""
+"""Releases with which tests/pytorch/device passes (``lab/torch_versions.py``); the extra names their span."""
 
 PRIVATE = (
     "_C.DispatchKeySet",
