@@ -1,4 +1,4 @@
-"""What a strategy of handing out memory must do, and the allocations that it hands out."""
+"""The interface of a strategy of handing out memory, and the allocations that it hands out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Allocation:
 
 
 class Owner(Protocol):
-    """Whom an allocation goes back to."""
+    """The owner to which an allocation goes back."""
 
     def free(self, allocation: Allocation) -> None:
         """Take an allocation back."""

@@ -346,7 +346,7 @@ class Allocator:
             self._peak, self.driver.peak = self._allocated, self.driver.reserved
 
     def live(self) -> list[Allocation]:
-        """What is on loan, the largest first."""
+        """The allocations on loan, the largest first."""
         with self.lock:
             self._sort_in()
             return sorted(self._live.values(), key=lambda allocation: -allocation.nbytes)

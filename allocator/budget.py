@@ -13,7 +13,7 @@ SPARE = 16  # allocations that are left for transfers and the driver itself
 
 
 class Source(Protocol):
-    """What is needed of a backend."""
+    """The methods of a backend that a budget needs."""
 
     @property
     def info(self) -> DeviceInfo: ...
@@ -28,7 +28,7 @@ class Owning(Protocol):
     """A backend whose buffers do not go back by themselves."""
 
     def unowned(self) -> list[Buffer]:
-        """Those that only the backend itself still knows of."""
+        """The buffers that only the backend itself still knows of."""
 
 
 class Driver:

@@ -19,7 +19,7 @@ PATTERN = 0xCA9A12D5
 
 
 def guard_of(storage: Storage) -> Span:
-    """What lies behind the bytes that were asked for, from the next whole word on."""
+    """The guard behind the bytes that were asked for, from the next whole word on."""
     buffer, offset, nbytes = storage.span
     used = min(aligned(storage.nbytes, 4), nbytes)
     return Span(buffer, offset + used, nbytes - used)

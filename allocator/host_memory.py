@@ -21,7 +21,7 @@ UNSHARED_BASE = 2  # to the array of which that one is a part: that part, and th
 
 
 class HostMemory:
-    """Whom memory goes back to that is only counted, and who keeps small pieces for the next request."""
+    """The free list of memory that is only counted; it keeps small pieces for the next request."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver

@@ -32,7 +32,7 @@ class HostView:
 
 
 def pinned_span(array: npt.NDArray[Any], backend: object) -> Span | None:
-    """Where a contiguous array lies in pinned memory of a backend, None if it does not."""
+    """The span of a contiguous array in pinned memory of a backend, None if it is not there."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -32,7 +32,7 @@ class Lifetime(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a tensor lies: in which buffer, and from which byte on."""
+    """The place of a tensor: its buffer, and its first byte there."""
 
     buffer: int
     offset: int

@@ -82,7 +82,7 @@ def calibrates_by_itself() -> bool:
 
 
 def tune_setting() -> Literal["off", "kept", "lazy"]:
-    """How a kernel is chosen among several for the same problem.
+    """The way to choose a kernel among several for the same problem.
 
     ``off`` uses built-in rules, ``kept`` the results of ``dl4all tune`` where there are any, and ``lazy``
     measures when a kernel is first needed. The default is ``kept``; DL4ALL_TUNE=0 and ``tune = false`` mean
@@ -116,7 +116,7 @@ def texel_buffer_setting() -> bool | None:
 
 
 def fallback_setting() -> FallbackMode:
-    """What an op does that a device has no kernel for; ``warn`` by default.
+    """The reaction to an op that a device has no kernel for; ``warn`` by default.
 
     Raises:
         ConfigError: DL4ALL_FALLBACK or the file has an unusable value.
@@ -125,7 +125,7 @@ def fallback_setting() -> FallbackMode:
 
 
 def torch_fallback_setting() -> FallbackMode:
-    """What an op of PyTorch does that dl4all cannot compute on its device; ``warn`` by default.
+    """The reaction to an op of PyTorch that dl4all cannot compute on its device; ``warn`` by default.
 
     Raises:
         ConfigError: DL4ALL_TORCH_FALLBACK or the file has an unusable value.

@@ -1,4 +1,4 @@
-"""What scripts ask ``torch.distributed`` first: groups of processes are not here.
+"""Answers to scripts that ask ``torch.distributed`` first: groups of processes are not here.
 
 ``dl.parallel`` and ``dl.pipeline`` use several devices within one process.
 """

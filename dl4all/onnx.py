@@ -1,4 +1,4 @@
-"""What scripts import as ``torch.onnx`` and call on request: the export, which is not here."""
+"""Names of ``torch.onnx`` that scripts import and call on request: the export, which is not here."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ DeviceType = Literal["discrete", "integrated", "virtual", "software", "cpu", "ot
 
 @dataclass(frozen=True)
 class Limits:
-    """What one dispatch and one buffer may use. Sizes in bytes; the defaults are Vulkan 1.1's least."""
+    """Limits of one dispatch and one buffer. Sizes in bytes; the defaults are Vulkan 1.1's least."""
 
     storage_buffer_range: int = 2**27
     allocation_size: int = 2**30
@@ -98,7 +98,7 @@ class DeviceInfo:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What can be written as ``device=``: one name for each backend."""
+        """The names that can be written as ``device=``: one for each backend."""
         return tuple(name if name == "cpu" else f"{name}:{self.index}" for name in self.backends)
 
     @property

@@ -1,4 +1,4 @@
-"""What is known about devices, kept in the user's cache folder: a file for each record.
+"""Knowledge about devices, kept in the user's cache folder: a file for each record.
 
 A record belongs to a backend, a device (by its UUID) and a driver version, and to whatever else it names;
 after a change of any of them it does not count any more. Nor does one that cannot be read: everything in
@@ -26,7 +26,7 @@ logger = logging.getLogger("dl4all")
 
 
 def identity(name: str, info: DeviceInfo) -> list[str]:
-    """What tells device `name` (``vulkan:0``) as it is now from all others."""
+    """The identity of device `name` (``vulkan:0``) as it is now, unlike all others'."""
     backend = name.partition(":")[0]
     limits = "least limits" if least_limits() else ""
     return [backend, info.uuid, info.hardware, info.driver, info.driver_version, limits]
@@ -38,7 +38,7 @@ def digest(words: Sequence[Any]) -> str:
 
 
 def file(folder: str, words: Sequence[Any]) -> Path:
-    """Where the record of `words` is in a folder of the cache."""
+    """The file of the record of `words` in a folder of the cache."""
     return file_cache.folder() / folder / f"{digest(words)}.json"
 
 

@@ -21,7 +21,7 @@ log = logging.getLogger("dl4all")
 
 
 def folder() -> Path:
-    """Where this user's files are: DL4ALL_CACHE_DIR, or the system's cache folder.
+    """The folder of this user's files: DL4ALL_CACHE_DIR, or the system's cache folder.
 
     A relative folder is one of the present working directory, also for those who write to it from another
     one later. If that directory was deleted, the system's cache folder takes its place.
@@ -33,7 +33,7 @@ def folder() -> Path:
 
 
 def read(file: Path) -> bytes | None:
-    """What is in a file; None where there is none, or where it is damaged."""
+    """The contents of a file; None where there is none, or where it is damaged."""
     try:
         with open(file, "rb", opener=open_at_once) as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):

@@ -13,10 +13,10 @@ else:
     import fcntl
 
 BUSY = frozenset((errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK))
-"""What the system says of a file that is locked already; Windows and NFS have their own."""
+"""Errors of the system about a file that is locked already; Windows and NFS have their own."""
 
 NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS))
-"""What it says where the file system has no locks."""
+"""Errors of a file system that has no locks."""
 
 BYTE = 1 << 30
 """The byte that Windows locks: far behind what is in the file, which others can read."""

@@ -1,4 +1,4 @@
-"""What a forked child may still use of what its parent had.
+"""State that a forked child may still use of its parent's.
 
 A fork copies the memory of a process, and of its threads the one that forks. A driver has threads, locks and
 connections that are not copied: in the child its devices hang, or worse. So there whatever the parent opened
@@ -20,7 +20,7 @@ from typing import Any
 from dl4all.errors import ForkError
 
 generation = 0
-"""How many forks lie between this process and one that was started anew."""
+"""The number of forks between this process and one that was started anew."""
 
 refused = False
 """Whether this process was forked from one that had opened a driver's device: it can open none itself."""

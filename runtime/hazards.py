@@ -11,7 +11,7 @@ MANY = 64  # spans of one buffer; looking through more costs more than the barri
 
 
 def accesses(command: Command) -> tuple[list[Span], list[Span]]:
-    """What a command reads, and what it writes."""
+    """The reads and writes of a command."""
     if isinstance(command, Dispatch):
         reads, writes = list[Span](), list[Span]()
         for span, writing in zip(command.spans, command.program.writes, strict=True):
@@ -23,7 +23,7 @@ def accesses(command: Command) -> tuple[list[Span], list[Span]]:
 
 
 class Hazards:
-    """What a command would have to wait for.
+    """The accesses that a command would have to wait for.
 
     >>> hazards = Hazards()
     >>> buffer = object()

@@ -1,4 +1,4 @@
-"""How fast each device measured: a record (:mod:`dl4all.runtime.device_records`) for each device and backend.
+"""The measured speed of each device: a record (:mod:`dl4all.runtime.device_records`) for each backend.
 
 After an update of the driver, or of what is measured, a device counts as not measured; measuring again takes
 two seconds.
@@ -31,7 +31,7 @@ logger = logging.getLogger("dl4all")
 
 @dataclass(frozen=True)
 class Measurement:
-    """What :func:`dl4all.calibration.calibrate` found.
+    """The findings of :func:`dl4all.calibration.calibrate`.
 
     ``problem`` is empty if a chain of dependent operations gave the CPU's numbers; otherwise it is
     the evidence, and the other numbers are 0.

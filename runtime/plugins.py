@@ -32,7 +32,7 @@ logger = logging.getLogger("dl4all")
 
 
 class Source(Protocol):
-    """Where the devices of one backend come from."""
+    """The origin of the devices of one backend."""
 
     def find(self) -> Iterable[DeviceInfo]:
         """The devices that are here; the same device under the same index in every process.
@@ -81,7 +81,7 @@ def load() -> Plugins:
 
 
 def reason(error: Exception) -> str:
-    """What happened, on one line."""
+    """The reason of a failure, on one line."""
     return f"{type(error).__name__}: {error}"
 
 

@@ -1,4 +1,4 @@
-"""What a backend offers: memory, programs, and streams of commands, on one opened device.
+"""The protocols of a backend: memory, programs, and streams of commands, on one opened device.
 
 These are protocols, not base classes: a backend is any object with these methods. The contract,
 for all of them:
@@ -40,14 +40,14 @@ Ran = Callable[[float, float, Clock], None]
 """Told when a dispatch ran: start and end in seconds of ``time.perf_counter``, and who measured them."""
 
 MemoryKind = Literal["device", "host"]
-"""Where a buffer lies: where the device works fastest, or where the host sees it and the device can too."""
+"""The memory of a buffer: where the device works fastest, or where the host sees it, too."""
 
 SUBMISSION_SECONDS = 1.0  # no submission is predicted to run longer: drivers stop those of a few seconds
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend can do beyond its shaders' ``features``."""
+    """The abilities of a backend beyond its shaders' ``features``."""
 
     programs: bool = True  # runs SPIR-V
     data: bool = True  # keeps what is written to it
@@ -274,7 +274,7 @@ class Backend(Protocol):
         """
 
     def memory(self) -> Memory:
-        """How much memory is left, as far as the driver tells."""
+        """The memory that is left, as far as the driver tells."""
 
     def program(self, module: Module, constants: Sequence[int]) -> Program:
         """Build a pipeline. `constants` are uint32 bit patterns for spec ids 0, 1, 2, ...

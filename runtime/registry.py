@@ -37,14 +37,14 @@ logger = logging.getLogger("dl4all")
 
 
 class Found(NamedTuple):
-    """What every driver offers, and for each backend that found nothing, why."""
+    """The devices that every driver offers, and for each backend that found nothing, why."""
 
     devices: tuple[DeviceInfo, ...]
     problems: dict[str, str]
 
     @property
     def vulkan_problem(self) -> str:
-        """What kept Vulkan from adding devices; empty if nothing did."""
+        """The reason that kept Vulkan from adding devices; empty if nothing did."""
         return self.problems.get("vulkan", "")
 
 
@@ -239,7 +239,7 @@ def hardware_name(name: str) -> str:
 
 
 class _Settled(NamedTuple):
-    """What ``auto`` was taken to be, and what that was concluded from."""
+    """The device that ``auto`` was taken to be, and the facts from which that was concluded."""
 
     found: Found
     given: tuple[object, ...]
@@ -250,7 +250,7 @@ _settled: _Settled | None = None
 
 
 def _settled_auto() -> str:
-    """What ``auto`` means, found out once: tensors made without a device must all end up on one.
+    """The device that ``auto`` means, found out once: tensors made without a device must all end up on one.
 
     Neither a file that changes nor another process that measures moves it, only what this process does
     itself: to its environment, its working directory or its measurements.
@@ -292,7 +292,7 @@ _opened: dict[str, Backend] = {}
 _lock = fork.lock()
 
 before_closing: list[Callable[[], None]] = []
-"""What :func:`close_all` calls first: threads that give work to devices end here."""
+"""Functions that :func:`close_all` calls first: threads that give work to devices end here."""
 
 
 def _no_locks(backend: Backend) -> Sequence[threading.RLock]:

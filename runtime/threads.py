@@ -40,7 +40,7 @@ class Condition:
 
     @property
     def waiting(self) -> int:
-        """How many threads wait."""
+        """The number of threads that wait."""
         return len(self._waiting)
 
     def wait_for(self, attempt: Callable[[], bool], timeout: float | None = None) -> bool:

@@ -12,7 +12,7 @@ REFERENCES = 4  # to one that is only known here: the collection's, two of the l
 
 
 def unowned(buffers: Collection[T]) -> list[T]:
-    """Those that only `buffers` itself refers to.
+    """The objects that only `buffers` itself refers to.
 
     >>> class Buffer: ...
     >>> owner = Buffer()

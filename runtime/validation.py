@@ -1,4 +1,4 @@
-"""What a device would answer with undefined behaviour, refused before it gets there."""
+"""Checks that refuse what a device would answer with undefined behaviour, before it gets there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device is asked to do, and how long that takes at given speeds.
+"""Requests to a device, and their time at given speeds.
 
 The model has one term for each cause: ``seconds = launches * launch + bytes / bandwidth + flops / rate``,
 with a rate for each class of kernels. It is linear, so work adds up and scales with a batch.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Speeds:
-    """How fast a device is. Seconds for each unit; what has no class of its own has the common rate."""
+    """The speeds of a device. Seconds for each unit; what has no class of its own has the common rate."""
 
     launch: float = 0.0  # of one kernel
     per_byte: float = 0.0  # of the device's memory, read or written
@@ -73,6 +73,6 @@ class Work:
         return Work(self.launches * factor, self.nbytes * factor, flops)
 
     def seconds(self, speeds: Speeds) -> float:
-        """How long a device of these speeds takes."""
+        """The seconds of a device of these speeds."""
         arithmetic = sum(count * speeds.per_flop_in(kind) for kind, count in self.flops.items())
         return self.launches * speeds.launch + self.nbytes * speeds.per_byte + arithmetic

@@ -1,4 +1,4 @@
-"""What makes faults of a program easier to find, and costs time."""
+"""Checks that make faults of a program easier to find, and cost time."""
 
 from __future__ import annotations
 

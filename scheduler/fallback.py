@@ -49,7 +49,7 @@ class Row:
     reason: str
     dtype: str
     message: str
-    """What the log said of the first call; of a driver that refused a kernel, the driver's own words."""
+    """The log's message of the first call; of a driver that refused a kernel, the driver's own words."""
     calls: int = 0
     bytes_down: int = 0
     bytes_up: int = 0
@@ -145,7 +145,7 @@ _logged: set[tuple[str, str, str]] = set()  # op, device and reason
 
 
 def report() -> Report:
-    """What has run on the host since the last :func:`reset`, of all threads.
+    """The ops that have run on the host since the last :func:`reset`, of all threads.
 
     Example:
         >>> import dl4all as dl

@@ -37,14 +37,14 @@ MakeError = Callable[[int], ArgumentError]
 
 
 class _Launch(NamedTuple):
-    """What is raised if a launch finds an index out of range."""
+    """The error of a launch that finds an index out of range."""
 
     error: MakeError
     line: str  # that called the op
 
 
 class IndexErrors:
-    """What the kernels of one device have found.
+    """The findings of the kernels of one device.
 
     A launch takes its number before it is handed over, and is counted once more behind that: whoever counts
     before a wait then knows that nothing up to there can be missed. Looking takes no lock of the device.
@@ -91,7 +91,7 @@ class IndexErrors:
         return number % 2**32, storage
 
     def keep(self, number: int) -> Callable[[], None]:
-        """What a replay of a launch with this number calls, before and after it is handed over."""
+        """Calls of a replay of a launch with this number, before and after it is handed over."""
         launch = self._launches[number]
 
         def again() -> None:
@@ -156,7 +156,7 @@ class IndexErrors:
 
 
 def calling_line() -> str:
-    """Where the library was called, for the end of a message; empty where no other code runs.
+    """The line that called the library, for the end of a message; empty where no other code runs.
 
     PyTorch, which may be between the library and its caller, counts as the library.
 

@@ -1,1 +1,1 @@
-"""How an allocator finds a place for an allocation: one strategy a file."""
+"""Strategies by which an allocator finds a place for an allocation: one a file."""

@@ -68,7 +68,7 @@ class BySize:
 
 
 def choose(driver: Driver, offset_alignment: int, forced: str = "") -> Strategy:
-    """What suits a backend that binds at multiples of `offset_alignment`, 0 for whole buffers only.
+    """The strategy for a backend that binds at multiples of `offset_alignment`, 0 for whole buffers only.
 
     `forced` is ``"pool"`` or ``"best_fit"``; the latter does nothing for a backend that it cannot serve.
     """

@@ -66,7 +66,7 @@ class Slabs:
 
     @property
     def slabs(self) -> Iterable[Allocation]:
-        """What it holds of the strategy that slabs come from."""
+        """The part that it holds of the strategy that slabs come from."""
         return self._used
 
     def rebuild(self, held: Collection[Allocation]) -> None:

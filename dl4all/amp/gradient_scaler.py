@@ -163,11 +163,11 @@ class GradScaler:
         return self._enabled
 
     def get_growth_factor(self) -> float:
-        """What the scale is multiplied by after steps without infinity or nan."""
+        """The factor by which the scale grows after steps without infinity or nan."""
         return self._growth_factor
 
     def get_backoff_factor(self) -> float:
-        """What the scale is multiplied by after a step with one."""
+        """The factor by which the scale shrinks after a step with one."""
         return self._backoff_factor
 
     def get_growth_interval(self) -> int:

@@ -27,7 +27,7 @@ LeafReady = Callable[[TensorBase, TensorBase], None]
 """Called with a leaf and its whole gradient while others are still computed."""
 
 Target = tuple[Any, int]
-"""What a gradient belongs to: (node, output), or (None, the id of a leaf)."""
+"""The owner of a gradient: (node, output), or (None, the id of a leaf)."""
 
 
 _LOCKS = tuple(fork.rlock() for _ in range(64))
@@ -202,7 +202,7 @@ def _target(edge: Edge | None) -> Target:
 
 
 def _uses_of_leaves(roots: Iterable[TensorBase]) -> Counter[int]:
-    """How many edges of the graph lead to each leaf, by its id."""
+    """The number of edges of the graph that lead to each leaf, by its id."""
     uses = Counter[int]()
     seen: set[Node] = set()
     stack = [tape.edge_of(root) for root in roots]

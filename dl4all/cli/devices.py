@@ -174,7 +174,7 @@ def _speed(measurement: measurements.Measurement | None) -> str:
 
 
 def _free(info: DeviceInfo) -> int | None:
-    """How many bytes this process could allocate now; None if the driver does not report it."""
+    """The bytes that this process could allocate now; None if the driver does not report it."""
     if info.compiles_only:
         return None
     if info.type == "cpu":

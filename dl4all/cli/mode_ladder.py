@@ -58,7 +58,7 @@ NETWORKS = {
 
 @dataclass(frozen=True)
 class Rung:
-    """What one way takes; a number that cannot be had is None, and `reason` says why there is no time.
+    """The figures of one way; a number that cannot be had is None, and `reason` says why there is no time.
 
     `nbytes` is the most memory that weights, batch and a call need together.
     """
@@ -121,7 +121,7 @@ def measure_modes(model: str, device: dl.Device, batch: int, train: bool, repeat
 
 
 def _optimizations(device: dl.Device) -> dict[str, Optimize]:
-    """What is done to a traced graph before it is replayed, by way."""
+    """The optimizations of a traced graph before it is replayed, by way."""
     ways: dict[str, Optimize] = {"graph": lambda graph, device: graph, "compiled": optimized}
     return ways if device.is_host else {**ways, "op codes": _programs}
 
@@ -217,7 +217,7 @@ def _compiled_call(
 
 
 def _counted(name: str, device: dl.Device, call: Call, before: int) -> Rung:
-    """What a call takes apart from time, when caches are warm."""
+    """The costs of a call apart from time, when caches are warm."""
     call()
     dl.synchronize(device)
     counters = device.counters
@@ -236,7 +236,7 @@ def _counted(name: str, device: dl.Device, call: Call, before: int) -> Rung:
 
 
 def _submitted(device: dl.Device) -> int | None:
-    """How often work was handed to the device, where its backend counts that."""
+    """The number of submissions to the device, where its backend counts them."""
     value: int | None = getattr(device.record_event(), "value", None)
     return value
 

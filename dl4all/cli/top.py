@@ -102,7 +102,7 @@ def _cells(report: ProcessReport, device: DeviceRates) -> list[str | Text]:
 
 
 def _state(report: ProcessReport, device: DeviceRates, silent: bool) -> str:
-    """What the device does, in a word or two.
+    """The state of a device, in a word or two.
 
     >>> facts = dict(zip(DeviceRates.__dataclass_fields__, ("cpu", 0.5, *[0.0] * 7, False, ""), strict=True))
     >>> _state(ProcessReport(1, "python", 0.2, ()), DeviceRates(**facts), False)

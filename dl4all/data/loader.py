@@ -199,11 +199,11 @@ class DataLoader:
 
     @property
     def prefetch(self) -> int:
-        """How many batches each worker prepares ahead."""
+        """The number of batches that each worker prepares ahead."""
         return self.prefetch_factor
 
     def __len__(self) -> int:
-        """How many batches an epoch has.
+        """The number of batches of an epoch.
 
         Raises:
             TypeError: the sampler, or the IterableDataset, has no length.
@@ -232,7 +232,7 @@ class DataLoader:
             self._epoch, self._next, self._key = epoch + 1, 0, None
 
     def _length(self) -> int | None:
-        """How many batches an epoch has; None if only its end will tell."""
+        """The number of batches of an epoch; None if only its end will tell."""
         try:
             return None if self.iterable else len(self)
         except TypeError:
@@ -291,7 +291,7 @@ class DataLoader:
         return epoch, batch, seed, key
 
     def _facts(self) -> dict[str, Any]:
-        """What a position says nothing without."""
+        """The facts without which a position says nothing."""
         return {
             "samples": None if self.iterable else len(self.dataset),
             "batch_size": self.batch_size,
@@ -312,7 +312,7 @@ class DataLoader:
         self._key, self._interrupted = None, False
 
     def _new_key(self, epoch: int) -> Key:
-        """What the random numbers of an epoch that begins follow from."""
+        """The key of the random numbers of an epoch that begins."""
         if self.seed is not None:
             return self.seed, epoch
         return drawn_key(self.generator) if self.shuffle or not self._is_plain() else (0, 0)
@@ -389,7 +389,7 @@ class DataLoader:
                 yield batch if target is None or ahead is not None else _on_device(batch, target)
 
     def _begin_worker(self, key: Key, number: int) -> None:
-        """What a worker does before its first batch."""
+        """Prepare a worker before its first batch."""
         seed = (key[0] ^ key[1]) + number & MOST_SEED
         become_worker(WorkerInfo(number, self.num_workers, seed, self.dataset))
         if self.worker_init_fn is not None:
@@ -425,7 +425,7 @@ class DataLoader:
 
 
 def _guarded(reading: Reading, make: Callable[[], Any]) -> Any:
-    """What a function makes, with DataErrors in place of exceptions that would end more than this batch."""
+    """Call a function, with DataErrors in place of exceptions that would end more than this batch."""
     try:
         return make()
     except Exception as error:

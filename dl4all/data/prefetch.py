@@ -30,14 +30,14 @@ from dl4all.tensor.tensor import Tensor
 Indices = npt.NDArray[np.int64]
 
 LEAVE_SECONDS = 0.1
-"""How long a loop that is left waits for threads to end their batches. After an interrupt it does not."""
+"""Seconds that a loop that is left waits for threads to end their batches. After an interrupt it does not."""
 
 EXIT_SECONDS = 1.0
 """The same for a process that ends, where devices that threads may be using are closed next."""
 
 
 class Reading:
-    """Where a batch is that is being made.
+    """The state of a batch in preparation.
 
     Args:
         number: the batch's number in its epoch, from 0.

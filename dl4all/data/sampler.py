@@ -15,9 +15,9 @@ from dl4all.ops.core import limits
 from dl4all.ops.random.generator import Generator, default_generator
 
 PIECE = 4096
-"""How many samples are drawn at once, with replacement."""
+"""The number of samples that are drawn at once, with replacement."""
 Key = tuple[int, int]
-"""What an order follows from: a seed and an epoch, or the seed and the counter of a generator."""
+"""The key of an order: a seed and an epoch, or the seed and the counter of a generator."""
 
 
 def random_numbers(key: Key) -> np.random.Generator:
@@ -122,7 +122,7 @@ class RandomSampler(Sampler):
 
     @property
     def num_samples(self) -> int:
-        """How many samples an iteration has."""
+        """The number of samples of an iteration."""
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:

@@ -15,7 +15,7 @@ from dl4all.ops.random.generator import Generator, drawing_from
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """What :func:`get_worker_info` says of a worker.
+    """The answer of :func:`get_worker_info` about a worker.
 
     Args:
         id: the worker's number, from 0.
@@ -45,7 +45,7 @@ _state = _State()
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """What worker of a loader this thread is; None in any other one.
+    """The worker of a loader that this thread is; None in any other one.
 
     An :class:`IterableDataset` asks it which part of the data to give.
 

@@ -374,7 +374,7 @@ def _chosen(name: str, args: tuple[Any, ...], argnums: Argnums) -> tuple[int, ..
 
 
 def _split(result: Any, name: str, has_aux: bool) -> tuple[Any, Any]:
-    """What is differentiated, and what else the function returned."""
+    """The result that is differentiated, and the others that the function returned."""
     if not has_aux:
         return result, None
     if not isinstance(result, tuple) or len(result) != 2:

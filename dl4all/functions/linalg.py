@@ -208,7 +208,7 @@ def matrix_rank(
 
 
 class LeastSquares(NamedTuple):
-    """What :func:`lstsq` returns."""
+    """The results of :func:`lstsq`."""
 
     solution: Tensor
     residuals: Tensor

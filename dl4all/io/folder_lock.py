@@ -185,7 +185,7 @@ def _describe(stream: BinaryIO) -> None:
 
 
 def _holder(stream: BinaryIO) -> str:
-    """What a lock's file says; its holder writes that right after it has locked it."""
+    """The contents of a lock's file; its holder writes them right after it has locked it."""
     for _ in range(HOLDER_TRIES):
         with contextlib.suppress(OSError):
             stream.seek(0)

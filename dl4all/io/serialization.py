@@ -203,7 +203,7 @@ def _tensors(root: object) -> dict[str, torch_object.Tensor]:
 
 
 class _Places:
-    """Where tensors go, by what the caller said."""
+    """The device of each tensor, by the caller's words."""
 
     def __init__(self, map_location: MapLocation) -> None:
         self._map = map_location

@@ -38,7 +38,7 @@ DEVICES_FILE = "devices.json"
 
 @dataclass
 class Contents:
-    """What a file holds, before the bytes of its storages are read."""
+    """The contents of a file, before the bytes of its storages are read."""
 
     root: object  # the pickled object, with records for its tensors
     storages: dict[str, Storage]
@@ -75,7 +75,7 @@ def is_torch(start: bytes) -> bool:
 
 
 def open_container(file: BinaryIO, limits: Limits) -> Contents:
-    """What a file of torch.save holds, in either container.
+    """The contents of a file of torch.save, in either container.
 
     Raises:
         Malformed: it is no such file, is damaged, or goes beyond the limits.

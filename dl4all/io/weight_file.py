@@ -51,7 +51,7 @@ class Malformed(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What may be read of a file before its tensors are known: a bound on time and memory.
+    """Limits for reading a file before its tensors are known: a bound on time and memory.
 
     A tensor takes about 38 opcodes and 150 bytes of a pickle, 80 bytes of a zip archive's directory, and 12
     colons and commas and 100 bytes of a safetensors header. With the usual number of tensors, reading as

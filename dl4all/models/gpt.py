@@ -175,7 +175,7 @@ class GPT(nn.Module):
         return scores
 
     def layers(self) -> list[tuple[str, Layer]]:
-        """What ``forward`` calls one after the other, by name: what a pipeline can be cut between."""
+        """The modules that ``forward`` calls in turn, by name: a pipeline can be cut between them."""
         embedding = _Embeddings(self._part("wte"), self._part("wpe"), self.rate, self._check)
         blocks = ((f"transformer.h.{name}", block) for name, block in self._part("h").named_children())
         return [

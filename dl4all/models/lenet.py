@@ -43,7 +43,7 @@ class LeNet(nn.Module):
         return self.fc3(self.relu(self.fc2(self.relu(self.fc1(x)))))  # type: ignore[no-any-return]
 
     def layers(self) -> list[tuple[str, Layer]]:
-        """What ``forward`` calls one after the other, by name: what a pipeline can be cut between."""
+        """The modules that ``forward`` calls in turn, by name: a pipeline can be cut between them."""
         return [
             ("conv1", self.conv1),
             ("relu1", self.relu),

@@ -53,7 +53,7 @@ class MLP(nn.Sequential):
         return y
 
     def layers(self) -> list[tuple[str, Layer]]:
-        """What ``forward`` calls one after the other, by name: what a pipeline can be cut between."""
+        """The modules that ``forward`` calls in turn, by name: a pipeline can be cut between them."""
         return [("flatten", _flattened), *self.named_children()]
 
 

@@ -96,7 +96,7 @@ class MobileNetV2(nn.Module):
         return self.classifier(self.avgpool(self.features(x)).flatten(1))  # type: ignore[no-any-return]
 
     def layers(self) -> list[tuple[str, Layer]]:
-        """What ``forward`` calls one after the other, by name: what a pipeline can be cut between."""
+        """The modules that ``forward`` calls in turn, by name: a pipeline can be cut between them."""
         return [
             ("features", self.features),
             ("avgpool", self.avgpool),

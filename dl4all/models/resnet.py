@@ -137,7 +137,7 @@ class ResNet(nn.Module):
         return self.fc(self.avgpool(x).flatten(1))  # type: ignore[no-any-return]
 
     def layers(self) -> list[tuple[str, Layer]]:
-        """What ``forward`` calls one after the other, by name: what a pipeline can be cut between."""
+        """The modules that ``forward`` calls in turn, by name: a pipeline can be cut between them."""
         names = ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4", "avgpool")
         return [*((name, getattr(self, name)) for name in names), ("flatten", nn.Flatten()), ("fc", self.fc)]
 

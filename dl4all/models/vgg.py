@@ -7,7 +7,7 @@ from dl4all.models.init import Layer, initialize
 from dl4all.tensor.tensor import Tensor
 
 STAGES = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3)}
-"""How many convolutions each of the five stages has, by depth."""
+"""The number of convolutions of each of the five stages, by depth."""
 
 WIDTH_FACTORS = (1, 2, 4, 8, 8)
 """The channels of the stages as multiples of `base_channels`."""
@@ -71,7 +71,7 @@ class VGG(nn.Module):
         return self.classifier(self.avgpool(self.features(x)).flatten(1))  # type: ignore[no-any-return]
 
     def layers(self) -> list[tuple[str, Layer]]:
-        """What ``forward`` calls one after the other, by name: what a pipeline can be cut between."""
+        """The modules that ``forward`` calls in turn, by name: a pipeline can be cut between them."""
         return [
             ("features", self.features),
             ("avgpool", self.avgpool),

@@ -15,7 +15,7 @@ Kind = Literal["forward", "backward"]
 
 
 class Step(NamedTuple):
-    """What a stage does with one micro-batch."""
+    """An action of a stage on one micro-batch."""
 
     kind: Kind
     micro_batch: int
@@ -61,7 +61,7 @@ SCHEDULES: dict[str, Callable[[int, int], int]] = {
     "gpipe": lambda stages, micro_batches: micro_batches,
     "1f1b": lambda stages, micro_batches: stages,
 }
-"""How many micro-batches a stage takes forward before the first goes backward, by the stages from it on."""
+"""The micro-batches that a stage takes forward before the first goes backward, by the stages from it on."""
 
 
 def _steps(ahead: int, micro_batches: int) -> list[Step]:

@@ -41,7 +41,7 @@ def map_leaves(value: Any, function: Callable[[Any], Any], kinds: tuple[type, ..
 
 
 def leaves_of(value: Any, kinds: tuple[type, ...]) -> Iterator[Any]:
-    """What a structure has of these types, in the order in which :func:`map_leaves` meets them."""
+    """The leaves of a structure of these types, in the order in which :func:`map_leaves` meets them."""
     if isinstance(value, kinds):
         yield value
     elif isinstance(value, (tuple, list, Mapping)):

@@ -19,7 +19,7 @@ from dl4all.tensor.tensor import Tensor
 
 
 class LinearCrossEntropyOptions(NamedTuple):
-    """How PyTorch saves memory in :class:`LinearCrossEntropyLoss`; here nothing depends on it.
+    """PyTorch's options to save memory in :class:`LinearCrossEntropyLoss`; here nothing depends on them.
 
     Example:
         >>> import dl4all as dl
@@ -115,7 +115,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
 
 
 class ASMOutput(NamedTuple):
-    """What :class:`AdaptiveLogSoftmaxWithLoss` returns."""
+    """The results of :class:`AdaptiveLogSoftmaxWithLoss`."""
 
     output: Tensor
     """The log-probability of each sample's target."""

@@ -98,7 +98,7 @@ class _FractionalMaxPool(Module):
 
 
 def _starts(sample: Any, size: int, count: int, kernel: int) -> Any:
-    """Where the windows begin, for each sample; PyTorch's sequence."""
+    """The first positions of windows, for each sample; PyTorch's sequence."""
     starts = np.full((*sample.shape, count), size - kernel, np.int64)
     if count > 1:
         alpha = sample.dtype.type((size - kernel) / (count - 1))

@@ -11,7 +11,7 @@ from dl4all.ops.core.removable_handle import RemovableHandle
 
 
 class HookMethods:
-    """What adds hooks to a module; a part of :class:`dl4all.nn.Module`."""
+    """Methods that add hooks to a module; a part of :class:`dl4all.nn.Module`."""
 
     _call_hooks: Hooks
     _state_hooks: Hooks

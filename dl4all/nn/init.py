@@ -59,7 +59,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def fan_in_and_out(shape: Shape) -> tuple[int, int]:
-    """How many inputs an output of a weight of shape (out, in, ...) has, and how many outputs an input has.
+    """The numbers of inputs of an output, and of outputs of an input, of a weight of shape (out, in, ...).
 
     Raises:
         ShapeError: there are less than two axes.

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Members(MutableMapping[str, Any]):
-    """What PyTorch keeps in the dicts ``_parameters``, ``_buffers`` and ``_modules`` of a module.
+    """The dicts ``_parameters``, ``_buffers`` and ``_modules`` of a module, as PyTorch has them.
 
     Args:
         module: whose members they are.

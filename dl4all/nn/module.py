@@ -426,7 +426,7 @@ class Module(HookMethods, Placement):
         return state.load(self, state_dict, strict, assign)
 
     def get_extra_state(self) -> Any:
-        """What a subclass adds to its ``state_dict`` beside tensors; None for nothing."""
+        """An addition of a subclass to its ``state_dict`` beside tensors; None for nothing."""
         return None
 
     def set_extra_state(self, state: Any) -> None:

@@ -20,7 +20,7 @@ M = TypeVar("M", bound="Placement")
 
 
 class Placement:
-    """What moves and converts a module; a part of :class:`dl4all.nn.Module`."""
+    """Methods that move and convert a module; a part of :class:`dl4all.nn.Module`."""
 
     def _state(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
         raise NotImplementedError

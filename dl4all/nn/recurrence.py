@@ -32,7 +32,7 @@ class Weights(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """How the rows of a sequence follow each other."""
+    """The order of the rows of a sequence."""
 
     mode: str  # a key of layout.CELLS
     sizes: tuple[int, ...]  # how many rows each time step has
@@ -115,7 +115,7 @@ def fits(x: Tensor, weights: Weights, how: Steps) -> bool:
 
 
 def _common_bias(weights: Weights) -> Tensor | None:
-    """What is added to the sums of both terms of the gates."""
+    """The bias that is added to the sums of both terms of the gates."""
     if weights.bias_ih is None or weights.bias_hh is None:
         return weights.bias_ih
     return weights.bias_ih + weights.bias_hh
@@ -214,7 +214,7 @@ def step(gates_x: Tensor, states: States, weights: Weights, mode: str) -> States
 
 
 def by_steps(x: Tensor, states: States, weights: Weights, how: Steps) -> tuple[Tensor, States]:
-    """What :func:`run` computes, by ops for each time step."""
+    """The results of :func:`run`, by ops for each time step."""
     sizes = how.sizes
     steps = ops.split(functional.linear(x, weights.weight_ih, weights.bias_ih), sizes)
     count = sizes[-1] if how.reverse else sizes[0]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dl4all.tensor.tensor import Tensor
 
 DECREASE, CURVATURE = 1e-4, 0.9
-"""How much of the decrease that the slope promises, and of the slope, a step may leave."""
+"""The parts of the decrease that the slope promises, and of the slope, that a step may leave."""
 
 MARGIN = 0.1
 """The share of a bracket at its ends in which a trial makes too little progress."""

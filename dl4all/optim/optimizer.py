@@ -104,7 +104,7 @@ class Optimizer:
         raise NotImplementedError(f"[{self._name}] define step()")
 
     def _plan_key(self, group: dict[str, Any]) -> tuple[Any, ...]:
-        """What of a group's options decides what a compiled step does; by default all of them."""
+        """The options of a group that decide on a compiled step; by default all of them."""
         return tuple(repr(option) for name, option in group.items() if name != "params")
 
     def _hidden_names(self) -> tuple[str, ...]:

@@ -323,6 +323,6 @@ class SWALR(LRScheduler):
         return float(last * share + start * (1 - share))
 
     def _share(self, step: int) -> float:
-        """How much of the way to the last rate is gone after a step."""
+        """The part of the way to the last rate that is gone after a step."""
         share = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
         return share if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * share)) / 2

@@ -149,7 +149,7 @@ def is_same_size(input: TensorBase, other: TensorBase) -> bool:
 
 
 def numel(input: TensorBase) -> int:
-    """How many elements there are.
+    """The number of elements.
 
     Example:
         >>> import dl4all as dl

@@ -1,4 +1,4 @@
-"""How tensors are printed: what ``dl.set_printoptions`` sets."""
+"""The printed form of tensors: the settings of ``dl.set_printoptions``."""
 
 from __future__ import annotations
 

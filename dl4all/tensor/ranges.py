@@ -80,7 +80,7 @@ def arange(
 
 
 def _count(start: float, end: float, step: float) -> int:
-    """How many numbers there are from `start` up to `end`, without it."""
+    """The number of numbers from `start` up to `end`, without it."""
     if isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
         return max(-((start - end) // step), 0)
     quotient = (end - start) / step

@@ -85,11 +85,11 @@ class SparseTensor(TensorLike):
         return self.shape if dim is None else self.shape[strides.axis("size", dim, len(self.shape))]
 
     def sparse_dim(self) -> int:
-        """How many axes the indices have."""
+        """The number of axes of the indices."""
         return self._indices.shape[0]
 
     def dense_dim(self) -> int:
-        """How many axes each value has."""
+        """The number of axes of each value."""
         return len(self.shape) - self.sparse_dim()
 
     def is_coalesced(self) -> bool:
@@ -135,7 +135,7 @@ class SparseTensor(TensorLike):
         return SparseTensor(self._indices, values, self.shape, self._coalesced)
 
     def flat_indices(self) -> Tensor:
-        """Where each element lies among all positions of the sparse axes, counted in row-major order."""
+        """The position of each element among all positions of the sparse axes, counted in row-major order."""
         steps = np.cumprod([1, *self.shape[self.sparse_dim() - 1 : 0 : -1]])[::-1].astype(np.int64)
         column = as_tensor(np.ascontiguousarray(steps)[:, None], device=self.device)
         return ops.sum(ops.mul(self._indices, column), 0)

@@ -1,4 +1,4 @@
-"""What other packages can test themselves with.
+"""Tests for other packages to test themselves with.
 
 :mod:`dl4all.testing.conformance` is a suite of tests that a backend has to pass. A package that declares
 one (entry point group ``dl4all.backends``) runs it with pytest and any GLSL compiler::

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def batch_count(train: Any) -> int | None:
-    """How many batches an epoch has; None where only its end will tell.
+    """The number of batches of an epoch; None where only its end will tell.
 
     >>> batch_count([1, 2]), batch_count(iter([1, 2]))
     (2, None)

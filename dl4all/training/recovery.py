@@ -131,7 +131,7 @@ class Recovery:
 
 
 def state_of(trainer: Trainer) -> dict[str, Any]:
-    """What a run goes on from, on the host."""
+    """The state from which a run goes on, on the host."""
     return {
         "model": {name: np.array(tensor.numpy()) for name, tensor in trainer.model.state_dict().items()},
         "optimizer": _copied(trainer.optimizer.state_dict()),

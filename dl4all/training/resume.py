@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dl4all.training.trainer import Trainer
 
 KEYS = ("epoch", "step", "totals", "history", "random", "model", "optimizer", "scheduler", "ema", "data")
-"""What the state of a training run has had since the first version; ``run`` came later."""
+"""The entries of the state of a training run since the first version; ``run`` came later."""
 
 SCHEDULED = ("lr", "momentum", "betas")
 """Options of an optimizer that schedulers change."""
@@ -26,7 +26,7 @@ logger = logging.getLogger("dl4all")
 
 
 def facts_of(trainer: Trainer) -> dict[str, Any]:
-    """What a checkpoint says of its run beside the state, so that another one can be compared."""
+    """The facts of a checkpoint about its run beside the state, so that another one can be compared."""
     return {
         "optimizer": _class_name(trainer.optimizer),
         "scheduler": _class_name(trainer.scheduler),
@@ -76,7 +76,7 @@ def differences(trainer: Trainer, train: Any, state: Any) -> list[str]:
 
 
 def _damaged(state: Mapping[str, Any]) -> list[str]:
-    """What a Trainer cannot have written."""
+    """The damage of a state that a Trainer cannot have written."""
     totals, history = state["totals"], state["history"]
     good = {
         "epoch": _is_count(state["epoch"]),
@@ -214,7 +214,7 @@ def _plain(value: Any) -> Any:
 
 
 def _refused(function: Callable[[], Any]) -> list[str]:
-    """What a check says against a state, without the name of its class in front."""
+    """The complaint of a check about a state, without the name of its class in front."""
     try:
         function()
     except ArgumentError as error:

@@ -10,7 +10,7 @@ from dl4all.tensor.creation import empty
 from dl4all.tensor.tensor import Tensor
 
 CAPACITY = 256
-"""How many numbers of a column wait on the device at most."""
+"""The number of numbers of a column that wait on the device at most."""
 
 
 class Totals:

@@ -403,7 +403,7 @@ class Trainer:
         return np.concatenate(outputs)
 
     def _outputs(self, inputs: Any) -> Any:
-        """What the model returns. Of several devices each takes its rows from where the inputs are."""
+        """The outputs of the model. Of several devices each takes its rows from where the inputs are."""
         if self.group is None or len(self.group) == 1:
             return self._network(self._on_device(inputs))
         return self._network(from_numpy(inputs, "cpu") if isinstance(inputs, np.ndarray) else inputs)

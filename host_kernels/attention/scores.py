@@ -1,4 +1,4 @@
-"""What the kernels of attention share: slots, packed keys and values, scores under masks, and weights.
+"""Common parts of the kernels of attention: slots, packed keys and values, masked scores, and weights.
 
 Scores are those of a block of queries with a block of keys, in rows that are KEYS apart.
 """
@@ -117,7 +117,7 @@ def write_pack(module: Module, addresses: tuple[str, ...], operand: str, depth: 
 
 
 def visible_keys(code: Code, at: Slots, query: Value, first_key: Value, keys: Value) -> Value:
-    """How many keys of a block a query sees."""
+    """The number of keys of a block that a query sees."""
     earlier = code.intrinsic("smin", keys, query + 1 - first_key)
     seen = code.intrinsic("smax", earlier, code.constant("i64", 0))
     return code.select(at["causal"].equals(0), keys, seen)

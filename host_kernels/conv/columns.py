@@ -53,8 +53,8 @@ class Columns(NamedTuple):
 
     @property
     def reading(self) -> int:
-        """How elements are read: all places of an image in one row, where a tap meets them shifted by as many
-        elements each (:data:`SHIFTED`); or, row by row, 1 or 2 apart, or each by itself (0).
+        """The reading of elements: all places of an image in one row, where a tap meets them shifted by
+        as many elements each (:data:`SHIFTED`); or, row by row, 1 or 2 apart, or each by itself (0).
         """
         width, step = self.size[2], self.step[2]
         one_row_each = self.size[0] == self.out_size[0] == self.taps[0] == 1 and self.size == self.out_size
@@ -192,7 +192,7 @@ class Reader:
 def vector_loader(
     code: Code, reading: int, type: str, first: Value, limit: Value, step: Value, stride: Value
 ) -> Load:
-    """What loads a vector of elements of an image's row: those from 0 to `limit` exist, the others are 0.
+    """A function that loads a vector of an image's row: elements from 0 to `limit` exist, the others are 0.
 
     Args:
         code: is written to.

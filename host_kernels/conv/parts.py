@@ -1,4 +1,4 @@
-"""How compiled convolutions are cut: into parts, chunks for threads, and blocks for caches.
+"""The cut of compiled convolutions: into parts, chunks for threads, and blocks for caches.
 
 A convolution has one part. The gradient of the input of a strided one has a part for each remainder of a
 place and the strides, which meets its own elements of the filters.
@@ -31,7 +31,7 @@ MOST_PARTS = 16
 
 
 class Filters(NamedTuple):
-    """How filters lie in memory: strides."""
+    """The layout of filters in memory: strides."""
 
     group: int
     row: int
@@ -57,7 +57,7 @@ class Part(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How a part is cut. Slots of a kernel hold these numbers, after those of the columns."""
+    """The cut of a part. Slots of a kernel hold these numbers, after those of the columns."""
 
     group_stride: int  # of images
     filter_first: int
@@ -149,7 +149,7 @@ def _gradient_axis(
 
 
 def planned(part: Part, extents: Extents, tile: Tile, out_first: int, *, gathered: bool) -> Plan:
-    """How to cut a part.
+    """The cut of a part.
 
     Args:
         part: says what is added up.

@@ -1,4 +1,4 @@
-"""What kernels of convolutions depend on, and their slots."""
+"""The forms of kernels of convolutions, and their slots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dl4all.runtime.cpu.llvm.ir import Code, Value
 
 
 class Epilogue(NamedTuple):
-    """What is done with sums in the end: a bias for each filter, another tensor and ReLU, in this order."""
+    """The end of sums: a bias for each filter, another tensor and ReLU, in this order."""
 
     bias: bool = False
     added: bool = False
@@ -19,7 +19,7 @@ class Epilogue(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What the text of a kernel depends on."""
+    """The properties on which the text of a kernel depends."""
 
     tile: Tile
     rest: int  # filters behind the last whole tile

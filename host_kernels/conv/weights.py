@@ -303,7 +303,7 @@ def _chunks(module: Module, tiles: Tiles) -> Code:
 
 
 class Span(NamedTuple):
-    """Where along an axis of a block a tap meets the image: places in the block, and the image's there."""
+    """The range along an axis of a block where a tap meets the image: places of both."""
 
     first: Value
     extent: Value
@@ -311,7 +311,7 @@ class Span(NamedTuple):
 
 
 def _met(code: Code, at: Names, axis: int, tap: Value, start: Value, count: Value) -> Span:
-    """Where along an axis a tap meets the image, in a block that begins at `start` and has `count` places."""
+    """The range of an axis where a tap meets the image, in a block from `start` on with `count` places."""
     step, size = at[f"step{axis}"], at[f"size{axis}"]
     shift = tap * at[f"dilation{axis}"] - at[f"before{axis}"]
     low = _smaller(code, _larger(code, (step - 1 - shift) // step - start, 0), count)
@@ -322,7 +322,7 @@ def _met(code: Code, at: Names, axis: int, tap: Value, start: Value, count: Valu
 def _outside(
     code: Code, side: Value, inside: Value, y: Span, x: Span, rows: Value, columns: Value
 ) -> tuple[Value, Value, Value, Value]:
-    """Where a tap does not meet the image: rows and columns of places above (0), below, left or right."""
+    """The places that a tap misses: rows and columns above (0), below, left or right."""
     low = code.select(inside, y.first, rows)
     high = code.select(inside, y.first + y.extent, rows)
     top = code.select(side.equals(0), 0, code.select(side.equals(1), high, low))

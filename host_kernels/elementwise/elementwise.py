@@ -40,13 +40,13 @@ FIRST_NUMBER = 3
 """Constants of a launch before its numbers."""
 
 CODES = {"i64": "q", "i32": "i4x", "i16": "h6x", "i8": "b7x", "u8": "B7x"}
-"""How numbers of a type are packed into slots, so that those that do not fit are refused."""
+"""The formats by which numbers are packed into slots, so that those that do not fit are refused."""
 
 NUMBER_TYPES = {"int16": "i16", "int8": "i8", "uint8": "u8"}
 """Of ops that compute in these dtypes; in others, numbers have the type that the expression sees."""
 
 FUNCTION_WORK = 8
-"""How many simple operations a function such as exp takes the time of."""
+"""The number of simple operations that take the time of a function such as exp."""
 
 Step: TypeAlias = Literal["0", "1", "n"]
 """From an element of the last axis to the next one: the same element, its neighbour, any other."""
@@ -62,7 +62,7 @@ class Assignment(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What a kernel computes at each index."""
+    """The computation of a kernel at each index."""
 
     tensors: tuple[str, ...]  # dtypes of those that are read
     numbers: tuple[str, ...]  # types: "float", "double", or one of CODES
@@ -307,7 +307,7 @@ class _Writer:
                     code.store(one, address, place)
 
     def _results(self, values: list[Value]) -> list[Value]:
-        """What is written to memory, of what was loaded."""
+        """The values that are written to memory, of those that were loaded."""
         code, program = self.code, self.program
         sources: list[tuple[Value, str]] = [
             *zip(values, program.tensors, strict=False),

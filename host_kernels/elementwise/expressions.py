@@ -213,7 +213,7 @@ def _call(code: Code, name: str, parts: list[Printed]) -> Printed:
 
 
 def load_element(code: Code, value: Value, dtype: str, compute: str) -> Value:
-    """What an expression sees of an element that was loaded.
+    """The value of a loaded element in an expression.
 
     Args:
         value: as it lies in memory.
@@ -227,7 +227,7 @@ def load_element(code: Code, value: Value, dtype: str, compute: str) -> Value:
 
 
 def store_element(code: Code, value: Printed, dtype: str, lanes: int) -> Value:
-    """What is written to memory of an expression's value, for a result of a dtype."""
+    """The element that is written for an expression's value, for a result of a dtype."""
     memory = LLVM_TYPES[dtype]
     if not isinstance(value, Value):
         return code.constant(vector(memory, lanes), value)

@@ -142,7 +142,7 @@ def _copy_row(code: Code, source: Value, target: Value, row: Value, type: str, l
 
 
 class _Cuts(NamedTuple):
-    """How rows are shared: the rows of a range, and the elements of a row's part."""
+    """The division of rows: the rows of a range, and the elements of a row's part."""
 
     rows: int
     columns: int
@@ -154,7 +154,7 @@ class _Cuts(NamedTuple):
 
 
 def _cuts(size: int, row: int, itemsize: int, work: int) -> _Cuts:
-    """How to cut rows for so many elements that are combined or written."""
+    """The division of rows for so many elements that are combined or written."""
     # A short row takes hardly longer to add than its index to look at, which each range does.
     pieces = max(1, min(RANGES, work // RANGE_WORK, 2 * row))
     parts = min(pieces, row * itemsize // COLUMN_BYTES)
@@ -170,7 +170,7 @@ COMBINED: dict[str, Callable[[Code, Value, Value], Value]] = {
     "amax": KINDS["amax"].step,
     "amin": KINDS["amin"].step,
 }
-"""What becomes of an element where another one is put, by mode. "add" begins with zeros."""
+"""The new value of an element where another one is put, by mode. "add" begins with zeros."""
 
 COPYING = ("sum", "prod", "amax", "amin", "replace")
 """Modes that begin with a copy of an input."""

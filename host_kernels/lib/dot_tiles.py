@@ -50,7 +50,7 @@ class Axis(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Where the sums of a tile go."""
+    """The target of the sums of a tile."""
 
     place: Value  # of the first
     row: Operand  # distance of the rows

@@ -27,7 +27,7 @@ Step = Callable[[Value, Value | None, int], None]
 
 
 class Geometry(NamedTuple):
-    """Where lines lie. Integers of a kernel, in this order."""
+    """The layout of lines. Integers of a kernel, in this order."""
 
     lines: int  # how many; across, vectors of them
     segments: int  # of a line: runs; across, elements

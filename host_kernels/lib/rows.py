@@ -13,7 +13,7 @@ Step = Callable[[Value, Value | None], None]
 
 
 def grain_of(columns: int) -> int:
-    """How many rows a chunk has.
+    """The number of rows of a chunk.
 
     >>> grain_of(1024), grain_of(10**6)
     (16, 1)

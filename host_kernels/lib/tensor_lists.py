@@ -64,7 +64,7 @@ def list_launch(
 def pieces(
     code: Code, roles: int, before: int = 0, after: int = 0
 ) -> Iterator[tuple[list[Value], Value, Value]]:
-    """What is written within runs for each job of a range: with its addresses, first element and end.
+    """A block that runs for each job of a range: with its addresses, first element and end.
 
     `before` and `after` count the other addresses.
     """

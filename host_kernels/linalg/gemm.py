@@ -149,7 +149,7 @@ def pack(
 
 
 def pack_parts(code: Code, depth: Value, columns: Value, element: str = "float") -> Value:
-    """How many parts :func:`pack` divides a matrix into."""
+    """The number of parts into which :func:`pack` divides a matrix."""
     width = tile_sizes(element).columns
     return (depth + (BLOCK - 1)) // BLOCK * ((columns + (width - 1)) // width)
 
@@ -244,7 +244,7 @@ CONSTANTS = (
 batch and of C's columns has panels in memory at a time."""
 
 GROUP = ("first_matrix", "group_size", "first_column", "columns")
-"""What a kernel adds to them: where in the batch and in C's columns it is."""
+"""The numbers that a kernel adds to them: its place in the batch and in C's columns."""
 
 
 def _named_slots(code: Code, addresses: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Value]:

@@ -16,7 +16,7 @@ PACK_TYPES = ("ptr", "i64", "i64", "i64", "i64", "ptr", "i64", "i64")
 """B, strides of its rows and columns, depth, columns, panels, the number of the first one, and their end."""
 
 FETCHED_ROWS = 16
-"""How far ahead of the row that is copied memory is fetched: processors see no stream in pieces of rows."""
+"""Rows between the one that is copied and the memory that is fetched: processors see no stream in pieces."""
 
 
 def panel_rows(depth: int, element: str = "float") -> int:

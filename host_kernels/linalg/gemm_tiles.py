@@ -22,7 +22,7 @@ BLOCK = 256
 """Products that are summed in a register: as many rows of a panel of B fit the first cache."""
 
 ADD, BIAS, LAST = 1, 2, 4
-"""What a tile does with its sums before it stores them: add C; add the bias; apply the epilogue."""
+"""The ends of a tile's sums before it stores them: add C; add the bias; apply the epilogue."""
 
 TILE_TYPES = ("ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64", "ptr", "ptr", "i64")
 """A, strides of its rows and columns, B, stride of its rows, C, stride of its rows, depth, columns, mode,
@@ -35,7 +35,7 @@ Epilogue = Callable[[Code, Value], Value]
 
 
 class TileSizes(NamedTuple):
-    """What the registers of a processor hold."""
+    """The sizes of a tile that a processor's registers hold."""
 
     lanes: int
     rows: int  # of the highest tile

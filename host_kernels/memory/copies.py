@@ -28,7 +28,7 @@ RAW_TYPES = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 """The types of elements that are moved as they are, by their bytes."""
 
 ROWS, ONE, TILES, STRIDED, FILL, FILL_STRIDED = "rows", "one", "tiles", "strided", "fill", "fill strided"
-"""How columns are copied: see :func:`_mode`."""
+"""The ways to copy columns: see :func:`_mode`."""
 
 
 class Axes(NamedTuple):
@@ -121,7 +121,7 @@ def _axes(shape: Shape, source: Shape, target: Shape) -> Axes:
 
 
 def _mode(axes: Axes) -> tuple[Axes, str]:
-    """How columns are copied, and the axes with that of rows next to last."""
+    """The way to copy columns, and the axes with that of rows next to last."""
     if axes.target[-1] != 1:
         return axes, STRIDED
     if axes.source[-1] in (0, 1):

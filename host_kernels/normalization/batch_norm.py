@@ -118,7 +118,7 @@ def prepare_gradients(
 
 
 def batch_norm(across: bool, arrays: tuple[str, ...]) -> Module:
-    """What its arrays name: statistics of the input, unless there are `mean` and `var`, and the result.
+    """Normalise by the statistics of the input, unless there are `mean` and `var`.
 
     Floats: elements of a channel, eps, momentum.
     """

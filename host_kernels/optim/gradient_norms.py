@@ -1,4 +1,4 @@
-"""What clipping and scaling do to all gradients at once: the sum of their squares, and multiplying them."""
+"""Clipping and scaling of all gradients at once: the sum of their squares, and products with a number."""
 
 from __future__ import annotations
 

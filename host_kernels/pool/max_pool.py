@@ -201,7 +201,7 @@ def _down_columns(code: Code, slots: Slots, image: Value, target: Value, span: S
 
 
 def max_pool_places(stride: int, arrays: tuple[str, ...]) -> Module:
-    """What its arrays name, at the place of each window's maximum in `x`: the first one, or the last nan.
+    """The place of each window's maximum in `x`: the first one, or the last nan.
 
     `indices` are the places, -1 where there is only padding; `taken` are elements of `values`, 0 there;
     `gradient` is the sum of the elements of `grad`.

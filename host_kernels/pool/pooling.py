@@ -1,4 +1,4 @@
-"""What the kernels of max and average pooling share: their integers, the spans of windows, strided rows.
+"""Common parts of the kernels of max and average pooling: integers, spans of windows, strided rows.
 
 A chunk is some planes (images of one channel). It has a row of scratch memory with the padding at both ends,
 and enough behind it for vectors that end outside, so that only rows of the image are read under masks.
@@ -66,7 +66,7 @@ def plan_of(pooling: Pooling, planes: int, band: bool, extra: int = 0) -> Plan:
 
 
 def planes_of(layout: Layout) -> int:
-    """How many images of one channel there are."""
+    """The number of images of one channel."""
     return layout.shape[0] * layout.shape[1]
 
 

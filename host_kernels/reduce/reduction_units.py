@@ -106,7 +106,7 @@ EXTREMES = ("amax", "amin")
 
 
 class Types(NamedTuple):
-    """What a reduction reads, computes with, and writes."""
+    """The types that a reduction reads, computes with, and writes."""
 
     source: str  # in memory
     element: str  # of terms

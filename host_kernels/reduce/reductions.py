@@ -34,7 +34,7 @@ PART = 2 * CHUNK  # elements of a part, at least
 
 
 class Geometry(NamedTuple):
-    """How a kernel goes through an array. Sizes and strides count elements."""
+    """The way of a kernel through an array. Sizes and strides count elements."""
 
     vertical: bool  # lanes are columns
     adjacent: bool  # what lanes read lies side by side
@@ -118,7 +118,7 @@ def reduction_launch(
 
 
 def lanes_for(g: Geometry, size: int) -> int:
-    """How many elements are computed with at a time, by the bytes of the largest value of one."""
+    """The number of elements that are computed with at a time, by the bytes of the largest value of one."""
     return provider.processor().lanes(size) if g.adjacent else 1
 
 

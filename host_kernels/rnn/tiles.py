@@ -1,4 +1,4 @@
-"""What the passes through a recurrent layer's sequence share: tiles of products, packed weights, time steps.
+"""Common parts of the passes through a recurrent layer's sequence: tiles of products, packed weights, steps.
 
 A panel has the weights of some vectors of units, in the order in which a tile reads them: for each number
 along the sum, one vector after the other. A tile is some rows times all vectors of a panel.
@@ -34,7 +34,7 @@ SEGMENT_WORDS = 8
 
 
 def panel_vectors(gates: int, size: int) -> int:
-    """How many vectors of units a panel has, with a vector for each gate: few lanes may be left over.
+    """The number of vectors of units of a panel, with a vector for each gate: few lanes may be left over.
 
     >>> panel_vectors(4, 1000)
     1
@@ -140,7 +140,7 @@ def packing_columns(module: Module, units: int) -> Code:
 
 
 class Scope:
-    """What the part that computes segments finds: the kernel's slots, and those of the segment."""
+    """The values that the part that computes segments finds: the kernel's slots, and those of the segment."""
 
     def __init__(self, code: Code) -> None:
         self.code = code

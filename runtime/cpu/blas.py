@@ -35,7 +35,7 @@ def kernels() -> str:
 
 
 def better(chosen: str) -> str:
-    """What :data:`CHOICE` should be instead of the kernels chosen; empty if they are as wide as can be."""
+    """The value that :data:`CHOICE` should have for wider kernels; empty if they are as wide as can be."""
     return WIDE if chosen in NARROW and processor.flags() >= AVX512 else ""
 
 

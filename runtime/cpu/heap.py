@@ -1,4 +1,4 @@
-"""What the C library does with memory of the host that nobody uses any more.
+"""The C library's treatment of the host's memory that nobody uses any more.
 
 glibc gives the end of its heap back to the system as soon as it is free, and the next array has it
 fetched again, page by page. A network's step frees and allocates the same megabytes again and again: on the

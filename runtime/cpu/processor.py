@@ -1,4 +1,4 @@
-"""What the machine's processor can do, as Linux tells."""
+"""The abilities of the machine's processor, as Linux tells."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class KomputeBackend:
             return KomputeBuffer(self, nbytes, kind)
 
     def memory(self) -> Memory:
-        """What this process has not taken itself: Kompute cannot ask the driver."""
+        """The memory that this process has not taken itself: Kompute cannot ask the driver."""
         self.check_open()
         return Memory(self.info.memory - self.allocated, self.info.memory)
 

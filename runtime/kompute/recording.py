@@ -31,7 +31,7 @@ def groups(commands: Sequence[Command]) -> list[list[int]]:
 
 
 def _whole_buffers(command: Command) -> tuple[list[Span], list[Span]]:
-    """What a command reads and writes, as Kompute binds it: spans apart from each other do not help."""
+    """The reads and writes of a command, as Kompute binds them: spans apart from each other do not help."""
     reads, writes = ([Span(each.buffer, 0, 4) for each in spans] for spans in accesses(command))
     return reads, writes
 
@@ -106,7 +106,7 @@ class KomputeRecording:
 
     @property
     def submissions(self) -> int:
-        """How often a replay submits and waits."""
+        """The number of times that a replay submits and waits."""
         return len(self._steps)
 
     def replay(self, changes: Mapping[int, Dispatch] | None) -> None:

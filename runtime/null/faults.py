@@ -13,7 +13,7 @@ Call = Literal[
     "allocate", "program", "dispatch", "copy", "fill", "upload", "download", "record", "replay",
     "record_event", "wait_event", "new_stream", "synchronize",
 ]  # fmt: skip
-"""What can be made to fail."""
+"""The calls that can be made to fail."""
 
 
 @dataclass

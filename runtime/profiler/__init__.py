@@ -1,1 +1,1 @@
-"""What ran when: recorded while a profile is active, shown as a table or as a trace."""
+"""Records of what ran when a profile was active, shown as a table or as a trace."""

@@ -75,7 +75,7 @@ class Event:
 
 
 active: Recorder | None = None
-"""Where events go, None while nobody profiles."""
+"""The recorder of events, None while nobody profiles."""
 
 _lock = fork.lock()
 
@@ -273,7 +273,7 @@ class Recorder:
         nbytes: int,
         flops: int = 0,
     ) -> None:
-        """What a simulated device does, at these seconds of the virtual clock."""
+        """Record work of a simulated device, at these seconds of the virtual clock."""
         event = self._add(kind, name, device, nbytes=nbytes, flops=flops, clock="virtual")
         event.start, event.end = start - self._virtual_origin, end - self._virtual_origin
         if kind == "kernel":
@@ -325,7 +325,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def fallback(self, op: str, device: str, reason: str) -> Iterator[Event]:
-        """What the host does for an op because the device cannot; the caller sets the event's bytes."""
+        """Record work of the host for an op because the device cannot; the caller sets the event's bytes."""
         event = self._add("fallback", op, device, op=op, reason=reason)
         try:
             yield event

@@ -85,7 +85,7 @@ def rate(amount: int, seconds: float) -> str:
 
 
 def notes(events: list[Event], seconds: float, virtual_seconds: float = 0.0) -> list[str]:
-    """What the rows do not say. What ran on the virtual clock has lines of its own."""
+    """Remarks beside the rows. Work on the virtual clock has lines of its own."""
     virtual = [event for event in events if event.clock == "virtual"]
     real = [event for event in events if event.clock != "virtual"]
     lines = _notes_of_clock(real, seconds)

@@ -43,7 +43,7 @@ class Slice:
 
 
 def trace(events: Iterable[Event]) -> dict[str, Any]:
-    """What ``json.dump`` writes to the file."""
+    """The object that ``json.dump`` writes to the file."""
     listed = list(events)
     # Other threads may be behind the virtual time at which the profile began, and no time may be below 0.
     first = min([event.start for event in listed if event.clock == "virtual"], default=0.0)

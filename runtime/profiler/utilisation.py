@@ -1,4 +1,4 @@
-"""How much of a profile's time each device computed, moved data and waited."""
+"""The parts of a profile's time in which each device computed, moved data and waited."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Utilisation:
-    """What a device did in a profile. Shares are between 0 and 1, and may overlap each other.
+    """The work of a device in a profile. Shares are between 0 and 1, and may overlap each other.
 
     Kernels that nobody timed count in ``kernels``, but not in ``busy``.
     """

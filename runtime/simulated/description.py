@@ -1,4 +1,4 @@
-"""What a simulated device claims to be: speeds, links, memory, and when it fails."""
+"""The claims of a simulated device: speeds, links, memory, and when it fails."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Description:
         )
 
     def info(self, index: int) -> DeviceInfo:
-        """What ``device.info`` says."""
+        """The value of ``device.info``."""
         return DeviceInfo(
             index=index,
             hardware=f"a simulated device of {self.gflops:g} GFLOP/s",

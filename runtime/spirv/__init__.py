@@ -34,7 +34,7 @@ SHADERS = Path(__file__).absolute().parents[2] / "shaders"
 
 @dataclass(frozen=True)
 class Shader:
-    """What to build: a .comp file, named from the shaders folder, and the macros it is compiled with.
+    """A shader to build: a .comp file, named from the shaders folder, and the macros it is compiled with.
 
     With a ``source`` there is no such file: it is the text, and the path is a name for people.
     """
@@ -74,7 +74,7 @@ PUSH_CONSTANTS: dict[str, list[tuple[frozenset[tuple[str, str]], Declared]]] = {
 
 @dataclass(frozen=True)
 class Module:
-    """What a backend takes."""
+    """A compiled shader, as a backend takes it."""
 
     name: str
     code: bytes
@@ -183,7 +183,7 @@ def _find_or_compile(shader: Shader, root: Path) -> Module:
 
 
 def _built_before(shader: Shader, key: str) -> Module | None:
-    """What a compiler that is there no more has made of a generated shader."""
+    """The module that a compiler that is there no more has made of a generated shader."""
     files = module_store.user_files(key) if shader.source else ()
     return next((module for file in files if (module := _read(shader, file))), None)
 

@@ -53,7 +53,7 @@ TYPES = (
 
 
 class Decoration(IntEnum):
-    """What is said about a type, a variable or a member."""
+    """A decoration of a type, a variable or a member."""
 
     SPEC_ID = 1
     BUFFER_BLOCK = 3

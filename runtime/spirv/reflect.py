@@ -41,7 +41,7 @@ class PushConstant(NamedTuple):
 
 @dataclass(frozen=True)
 class Interface:
-    """What a compute shader takes."""
+    """The interface of a compute shader."""
 
     entry: str
     bindings: tuple[Binding, ...]
@@ -197,7 +197,7 @@ def _push_bytes(ops: Instructions, tables: Tables) -> int:
 
 
 def _size(type: int, tables: Tables) -> int:
-    """How many bytes a value takes in a block."""
+    """The bytes of a value in a block."""
     op, operands = tables.types[type]
     if op in (Op.TYPE_INT, Op.TYPE_FLOAT):
         return operands[0] // 8
@@ -211,7 +211,7 @@ def _size(type: int, tables: Tables) -> int:
 
 
 def _shared_size(type: int, tables: Tables) -> int:
-    """How many bytes a value takes in shared memory, where nothing says how it is laid out."""
+    """The bytes of a value in shared memory, where nothing says how it is laid out."""
     if type not in tables.types:
         return 4  # bool
     op, operands = tables.types[type]

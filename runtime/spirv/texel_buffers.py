@@ -60,7 +60,7 @@ class TexelFormat(NamedTuple):
 
 
 class Descriptor(NamedTuple):
-    """What a shader finds at a binding: the span of that number, as texels or, without a format, as it is."""
+    """The view that a shader finds at a binding: texels or, without a format, the span as it is."""
 
     binding: int
     span: int
@@ -200,7 +200,7 @@ def _chains(words: Sequence[int], buffers: dict[int, _Buffer]) -> dict[int, _Cha
 
 
 def _descriptors(ops: Instructions, tables: Tables, buffers: dict[int, _Buffer]) -> tuple[Descriptor, ...]:
-    """What to bind. A shader's two views of one buffer share a binding, but a texel buffer has one format."""
+    """The descriptors to bind. Two views of one buffer share a binding, but a texel buffer has one format."""
     at = [tables.decorations[args[1]].get(Decoration.BINDING) for args in ops[Op.VARIABLE]]
     spans = sorted({binding for binding in at if binding is not None})
     stored = {b for args, b in zip(ops[Op.VARIABLE], at, strict=True) if args[1] not in buffers}
@@ -253,7 +253,7 @@ def _body(
 def _fetch(
     type: int, result: int, chain: _Chain, declarations: _Declarations, constants: dict[int, int]
 ) -> list[int]:
-    """What loads `result` through a chain: a fetch of four components, and what makes the value of them."""
+    """Instructions that load `result` through a chain: a fetch of four components, and the value of them."""
     buffer, format = chain.buffer, chain.buffer.format
     image = declarations.id()
     written = instruction(LOAD, declarations.image(format), image, buffer.variable)

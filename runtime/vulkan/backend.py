@@ -112,7 +112,7 @@ class VulkanBackend:
         return VulkanStream(self, next(self._next_queue))
 
     def new_timeline(self) -> Timeline:
-        """What a stream counts its submissions with.
+        """The timeline by which a stream counts its submissions.
 
         Those of closed streams are used again, and all live as long as the device: where Mesa emulates
         timeline semaphores (llvmpipe up to 22.3 at least), its submitting thread looks at one even after

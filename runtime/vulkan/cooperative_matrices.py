@@ -20,7 +20,7 @@ TYPES = {  # of VkComponentTypeKHR
 def cooperative_matrices(
     made: Any, handle: Any, extensions: Collection[str]
 ) -> tuple[CooperativeMatrix, ...]:
-    """What a VkPhysicalDevice of an instance multiplies; empty without the extension."""
+    """The products that a VkPhysicalDevice of an instance computes; empty without the extension."""
     name = "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"
     ask = function(api(), made, name) if EXTENSION in extensions else None
     if ask is None:

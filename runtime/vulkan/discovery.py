@@ -202,7 +202,7 @@ def pci_address(domain: int, bus: int, device: int, function: int) -> str:
 
 
 def queue_flags(bits: int) -> tuple[str, ...]:
-    """What queues can do; bits that are not in the table are left out.
+    """The abilities of queues; bits that are not in the table are left out.
 
     >>> queue_flags(7)
     ('graphics', 'compute', 'transfer')

@@ -8,7 +8,7 @@ from dl4all.runtime.vulkan.timeline import Timeline
 
 
 class VulkanEvent(NamedTuple):
-    """What was submitted up to a value of a timeline."""
+    """The submissions up to a value of a timeline."""
 
     timeline: Timeline
     value: int

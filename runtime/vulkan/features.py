@@ -83,7 +83,7 @@ def supported(handle: Any, api_version: int, extensions: Collection[str]) -> fro
 
 
 class Request(NamedTuple):
-    """What goes into VkDeviceCreateInfo."""
+    """The features and extensions that go into VkDeviceCreateInfo."""
 
     chain: Any  # its pNext
     core: Any  # its pEnabledFeatures

@@ -30,7 +30,7 @@ CHANGING_SEGMENTS = 16  # of a submission; more command buffers cost more than a
 
 
 class Piece:
-    """What is handed over in one submission: command buffers, in order."""
+    """The content of one submission: command buffers, in order."""
 
     def __init__(self, steps: Sequence[Step], changing: Collection[int]) -> None:
         parts = segments([step.command in changing for step in steps], CHANGING_SEGMENTS)
@@ -159,7 +159,7 @@ class VulkanRecording:
         self._commands.replace(different)
 
     def ready(self) -> list[Piece]:
-        """What to submit, which may be running already.
+        """The command buffers to submit, which may be running already.
 
         Raises:
             DeviceError: something that it uses was freed.

@@ -233,7 +233,7 @@ class ChangingSegment(Segment):
 
     @property
     def version(self) -> Version:
-        """What was chosen."""
+        """The chosen version."""
         return self.versions[-1]
 
     def _idle(self, recording: VulkanRecording) -> Version:

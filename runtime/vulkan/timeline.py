@@ -1,4 +1,4 @@
-"""How far a stream has come: a number that rises with each of its submissions.
+"""The progress of a stream: a number that rises with each of its submissions.
 
 An exception may come at any line. Whether something was submitted is known all the same: the call and the
 note of it are one statement, ``[result], value = map(vkQueueSubmit, ...), next``, within which the

@@ -20,14 +20,14 @@ from dl4all.runtime.vulkan.instance import api, check
 
 
 class Ticks(NamedTuple):
-    """How a queue counts time: a timestamp's valid bits (0: it has none), and the seconds of a tick."""
+    """The clock of a queue: a timestamp's valid bits (0: it has none), and the seconds of a tick."""
 
     bits: int
     seconds: float
 
 
 def ticks(index: int) -> Ticks:
-    """Those of the queue that physical device `index` is used through."""
+    """The clock of the queue that physical device `index` is used through."""
     physical = next(device for device in physical_devices() if device.info.index == index)
     ffi, lib = api().ffi, api().lib
     count = ffi.new("uint32_t*")

@@ -1,4 +1,4 @@
-"""How long work will take on a device: as expected, for who chooses between devices, and at most.
+"""The time of work on a device: as expected, for who chooses between devices, and at most.
 
 What is expected follows from the best that is known of a device: what a simulated one declares, what was
 fitted to a profile (:mod:`dl4all.scheduler.cost.speed_fit`), what its calibration measured, or what is usual
@@ -38,7 +38,7 @@ class Rates(NamedTuple):
 
 
 def speeds(device: Device) -> Speeds:
-    """What a device is expected to reach: declared, fitted to a profile, measured, or usual for its kind.
+    """The expected speeds of a device: declared, fitted to a profile, measured, or usual for its kind.
 
     >>> import dl4all as dl
     >>> speeds(dl.device("cpu")).per_flop > 0
@@ -88,7 +88,7 @@ def calibrated(name: str, info: DeviceInfo) -> Speeds:
 
 
 def rates(name: str, info: DeviceInfo) -> Rates:
-    """Those of a device, by its measurements if there are any.
+    """Rates of a device: measured, else estimated.
 
     >>> from dl4all.runtime.null.backend import describe
     >>> rates("null:0", describe())

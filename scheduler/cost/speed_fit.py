@@ -40,7 +40,7 @@ Matrix = npt.NDArray[np.float64]
 
 
 class Sample(NamedTuple):
-    """What one op took; of several calls with the same operands, the median."""
+    """The time of one op; of several calls with the same operands, the median."""
 
     kind: str  # the class of kernels
     nbytes: float
@@ -101,7 +101,7 @@ def keep(speeds: Speeds, device: Device) -> None:
 
 
 def samples(events: Iterable[Event], device: Device) -> list[Sample]:
-    """What the ops on a device took.
+    """The times of the ops on a device.
 
     On a host it is the time of the call. Elsewhere an op takes the time of its kernels, or that to record
     one if it is longer: then the device waits for the host. Recording takes what it usually takes, as some

@@ -38,7 +38,7 @@ def set_default_device(name: str | Device | None) -> None:
 
 
 def get_default_device() -> Device:
-    """What ``device="auto"`` means in this thread.
+    """The device that ``device="auto"`` means in this thread.
 
     Example:
         >>> import dl4all as dl

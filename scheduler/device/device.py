@@ -256,7 +256,7 @@ class Device(NamedDevice):
 
     @property
     def plans(self) -> PlanTable:
-        """What ops launched before, for calls like those (:mod:`dl4all.ops.core.kernels.launch_plan`)."""
+        """The launches of earlier ops, for calls like those (:mod:`dl4all.ops.core.kernels.launch_plan`)."""
         return self._programs.plans
 
     def launch_again(

@@ -11,7 +11,7 @@ from dl4all.runtime.protocols import Bytes, Event
 
 
 class Download:
-    """What :meth:`dl4all.Device.download_later` returns. Every method may be called from any thread.
+    """The result of :meth:`dl4all.Device.download_later`. Every method may be called from any thread.
 
     Args:
         name: of the device.

@@ -21,7 +21,7 @@ _count: Any = vars(Counters)["host_kernels"]  # the slot itself
 
 
 class _HeldCounters(Counters):
-    """Those of a device while a thread forks."""
+    """The counters of a device while a thread forks."""
 
     __slots__ = ()
 

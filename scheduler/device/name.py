@@ -1,4 +1,4 @@
-"""How a device is named, opened by its name, compared, and entered by a ``with`` block."""
+"""The name of a device: opened by it, compared, and entered by a ``with`` block."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class AbsentDevice(str):
     __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
-        """What a device would have, but no name."""
+        """Refuse an attribute that a device would have, but no name."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(_open(self), name)

@@ -71,7 +71,7 @@ class TransferStreams:
         self.staging = StagingPool(backend, self._record_events)
 
     def lock_of(self, stream: Stream) -> threading.RLock:
-        """What to hold while `stream` is used."""
+        """The lock to hold while `stream` is used."""
         return next((side.lock for side in (self._up, self._down) if side.owns(stream)), self._lock)
 
     def locks(self) -> tuple[threading.RLock, ...]:

@@ -22,7 +22,7 @@ from dl4all.runtime.protocols import Backend, Buffer, Bytes, Copy, Span, Stream
 
 
 class Traffic(threading.local):
-    """How many bytes a thread has copied from devices and to them."""
+    """The bytes that a thread has copied from devices and to them."""
 
     down = up = 0
 

@@ -29,7 +29,7 @@ Again = Callable[[], Sequence[int | float]]
 
 
 class Capture(Protocol):
-    """What is told. Those of other threads than the one that is captured are told, too, and return False."""
+    """Callbacks of a capture. Those from threads that are not captured are told, too, and return False."""
 
     def allocated(self, device: Device, nbytes: int, tag: str) -> Storage | None:
         """A device is to allocate; the result takes the place of memory."""
@@ -75,7 +75,7 @@ class Capture(Protocol):
         """Numbers that are others in the next call: the same, marked."""
 
     def depends(self, holds: Callable[[], bool]) -> None:
-        """What is captured is right as long as this holds."""
+        """Note a condition under which the capture is right."""
 
     def leaf_gradient(self, leaf: Any) -> None:
         """A leaf is to get a gradient."""

@@ -42,7 +42,7 @@ class Guard(NamedTuple):
 
 
 class LaunchLog:
-    """What one thread has had one device do."""
+    """The launches of one thread on one device."""
 
     __slots__ = ("_thread", "device", "events", "guards", "refused")
 

@@ -1,4 +1,4 @@
-"""What devices count while they work, and which devices, streams and groups there are."""
+"""Counters of devices while they work, and the devices, streams and groups that there are."""
 
 from __future__ import annotations
 

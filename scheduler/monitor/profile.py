@@ -1,4 +1,4 @@
-"""What a block of code does on the devices, and how long it takes there."""
+"""Profiles of a block of code: its work on the devices, and its time there."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Profile:
         self._block: contextlib.AbstractContextManager[Recorder] | None = None
         self._begun = 0.0
         self.seconds = 0.0
-        """How long the block took, with the wait for the devices at its end."""
+        """Seconds of the block, with the wait for the devices at its end."""
         self._virtual_end = 0.0
 
     def __enter__(self) -> Profile:
@@ -88,7 +88,7 @@ class Profile:
 
     @property
     def virtual_seconds(self) -> float:
-        """How long the block took on the virtual clock of simulated devices; 0 where there are none."""
+        """Seconds of the block on the virtual clock of simulated devices; 0 where there are none."""
         events = [event for event in self.events if event.clock == "virtual"]
         ended = max([event.end for event in events], default=0.0)
         begun = min([event.start for event in events], default=0.0)  # other threads may be behind this one

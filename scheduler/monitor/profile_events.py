@@ -1,4 +1,4 @@
-"""What streams, tasks and devices tell the profile that is active."""
+"""Events that streams, tasks and devices tell the profile that is active."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What running processes tell of their devices, read from the files that they write."""
+"""The state of the devices of running processes, read from the files that they write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLOCK_SECONDS = 2.0  # by which two looks at the time at which a process was mad
 
 @dataclass(frozen=True)
 class DeviceRates:
-    """What a device of a process did in the last second. Memory and copies are in bytes."""
+    """The work of a process's device in the last second. Memory and copies are in bytes."""
 
     name: str
     busy: float | None  # share of the time; None if nobody knows
@@ -50,7 +50,7 @@ class ProcessReport:
 
 
 def read() -> list[ProcessReport]:
-    """What the processes of this user on this machine tell, by their ids. Files of dead ones are removed."""
+    """The state of this user's processes on this machine, by their ids. Files of dead ones are removed."""
     found: dict[int, ProcessReport] = {}
     for folder in folders():
         if is_own(folder):
@@ -80,7 +80,7 @@ def _reports(folder: Path) -> Iterator[ProcessReport]:
 
 
 def _facts(file: Path) -> dict[str, Any] | None:
-    """What a file says; None if that is not a small JSON object of this user's."""
+    """The contents of a file; None if that is not a small JSON object of this user's."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         opened = os.open(file, flags)  # a link is not followed, and a pipe not waited for
@@ -97,7 +97,7 @@ def _facts(file: Path) -> dict[str, Any] | None:
 
 
 def _process(pid: int, facts: dict[str, Any]) -> tuple[str, float] | None:
-    """What a process was started with, and by how many seconds the clock was set since it wrote its file.
+    """The command of a process, and the seconds by which the clock was set since it wrote its file.
 
     None if it is dead, or another one has its id now.
     """

@@ -27,7 +27,7 @@ log = logging.getLogger("dl4all")
 
 
 def folders() -> list[Path]:
-    """Where files may be, the best first: this user's runtime folder lies in memory."""
+    """The folders for files, the best first: this user's runtime folder lies in memory."""
     found = []
     if chosen := os.environ.get("XDG_RUNTIME_DIR"):
         found.append(Path(chosen))

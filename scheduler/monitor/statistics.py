@@ -1,4 +1,4 @@
-"""What devices have done so far, and how fast they do it; reading it holds up none of their work."""
+"""The work of devices so far, and its rates; reading them holds up none of their work."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def used() -> list[Device]:
 
 
 def _all(alive: weakref.WeakSet[T]) -> list[T]:
-    """What is in a set that other threads add to."""
+    """The contents of a set that other threads add to."""
     while True:
         try:
             return list(alive)
@@ -114,7 +114,7 @@ class Meter:
         return any_sampled
 
     def rates(self, device: Device) -> dict[str, Any]:
-        """What a device did each second since the last call: ``busy`` is a share, None if nobody knows."""
+        """The work of a device each second since the last call: ``busy`` is a share, None if nobody knows."""
         now = snapshot(device)
         before = self._before.get(device, now)
         self._before[device] = now

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Point(NamedTuple):
-    """How far the device had come when a stream came to an event. The result of the event's task."""
+    """The progress of the device when a stream came to an event. The result of the event's task."""
 
     reached: Any  # the backend's event, or the virtual time of a simulated device
     seconds: float | None  # when that was, if it was asked for
@@ -132,7 +132,7 @@ class Event:
 
 
 def _nothing() -> None:
-    """Where no kernel runs, none finds anything."""
+    """The findings where no kernel runs: none."""
 
 
 def wait_for(task: Task) -> None:

@@ -74,7 +74,7 @@ class DeviceGroup:
         return f"DeviceGroup({[str(device) for device in self.devices]})"
 
     def __len__(self) -> int:
-        """How many devices still work."""
+        """The number of devices that still work."""
         return len(self.alive)
 
     def __iter__(self) -> Iterator[Device]:

@@ -170,7 +170,7 @@ class _Queue:
 
 
 def _call(work: Callable[[], Any]) -> tuple[State, Any]:
-    """What comes of a function. Apart, so that an error's traceback does not hold the task that holds it."""
+    """The outcome of a function. Apart, so that an error's traceback does not hold the task that holds it."""
     try:
         return "finished", work()
     except Hang as error:
@@ -193,7 +193,7 @@ def _serve(queue: _Queue) -> None:
 
 
 _serving: set[_Queue] = set()
-"""Those with a thread that runs."""
+"""The queues with a thread that runs."""
 
 
 class Stream:
@@ -239,7 +239,7 @@ class Stream:
         return f"<{self.name}: {len(self)} tasks>"
 
     def __len__(self) -> int:
-        """How many tasks wait or run."""
+        """The number of tasks that wait or run."""
         queue = self._queue
         with queue.changed.lock:
             return len(queue.heap) + (queue.running is not None and not queue.running.done())
@@ -258,7 +258,7 @@ class Stream:
 
     @property
     def finished(self) -> int:
-        """How many tasks have run."""
+        """The number of tasks that have run."""
         return self._queue.finished
 
     def submit(

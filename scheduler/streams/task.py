@@ -23,7 +23,7 @@ _NEVER.acquire()  # who waits for it waits as for a device that does not answer
 
 
 class Task:
-    """What :meth:`dl4all.Stream.submit` returns.
+    """A submitted function, as :meth:`dl4all.Stream.submit` returns it.
 
     ``submitted``, ``begun`` and ``ended`` are seconds: of ``time.perf_counter``, or of the virtual clock for
     a simulated device.
@@ -121,7 +121,7 @@ class Task:
         return self.done()
 
     def result(self, timeout: float | None = None) -> Any:
-        """What the function returned, when it has.
+        """The result of the function, when it has returned.
 
         Raises:
             DeviceError: it was not done within `timeout` seconds.

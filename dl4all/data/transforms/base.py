@@ -1,4 +1,4 @@
-"""What transforms are, and transforms made of others."""
+"""The base of transforms, and transforms made of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What transforms are made of: a PIL image, a tensor or an array is cropped, flipped, padded, resized."""
+"""Operations of transforms on a PIL image, a tensor or an array: crop, flip, pad, resize."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 
 class InterpolationMode(enum.Enum):
-    """How pixels between pixels are found, by Pillow's names.
+    """The interpolation between pixels, by Pillow's names.
 
     Example:
         >>> InterpolationMode("bicubic")

@@ -287,7 +287,7 @@ def positive(input: Array) -> Array:
 
 
 class MantissaAndExponent(NamedTuple):
-    """What :func:`frexp` returns."""
+    """The results of :func:`frexp`."""
 
     mantissa: Array
     exponent: Array

@@ -169,7 +169,7 @@ def embedding_bag(
 
 
 def _limits(offsets: NDArray, has_last: bool, count: int) -> tuple[NDArray, NDArray]:
-    """Where each of the bags of `count` rows begins and ends.
+    """The begin and the end of each of the bags of `count` rows.
 
     Raises:
         ArgumentError: the offsets do not rise from 0 to `count`.
@@ -190,7 +190,7 @@ def _bag_numbers(starts: NDArray, ends: NDArray, rows: NDArray, padding: int | N
 
 
 def _sizes(bag_of_row: NDArray, bags: int) -> NDArray:
-    """How many rows count in each bag, at least 1: a column."""
+    """The number of rows that count in each bag, at least 1: a column."""
     return np.maximum(np.bincount(bag_of_row[bag_of_row >= 0], minlength=bags), 1)[:, None]
 
 

@@ -439,7 +439,7 @@ def _divide(total: Array, counts: Array) -> Array:
 
 
 def _neutral_element(mode: str, dtype: np.dtype[Any]) -> float:
-    """What a reduction begins with, as a number that the dtype has."""
+    """The start of a reduction, as a number that the dtype has."""
     if mode in ("sum", "prod"):
         return int(mode == "prod")
     if dtype.kind == "f":
@@ -449,7 +449,7 @@ def _neutral_element(mode: str, dtype: np.dtype[Any]) -> float:
 
 
 def _counts(input: Array, axis: int, indices: NDArray) -> Array:
-    """How many indices have each element as their target."""
+    """The number of indices that have each element as their target."""
     ones = expanded_number(input, 1, indices.shape)
     return scatter_add(expanded_number(input, 0, input.shape), axis, indices, ones)
 

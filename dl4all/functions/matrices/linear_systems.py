@@ -36,28 +36,28 @@ TAYLOR_TERMS = 18
 
 
 class TriangularSolution(NamedTuple):
-    """What :func:`triangular_solve` returns."""
+    """The results of :func:`triangular_solve`."""
 
     solution: Array
     cloned_coefficient: Array
 
 
 class CheckedInverse(NamedTuple):
-    """What :func:`inv_ex` returns."""
+    """The results of :func:`inv_ex`."""
 
     inverse: Array
     info: Array
 
 
 class CheckedSolution(NamedTuple):
-    """What :func:`solve_ex` returns."""
+    """The results of :func:`solve_ex`."""
 
     result: Array
     info: Array
 
 
 class CheckedFactor(NamedTuple):
-    """What :func:`cholesky_ex` returns."""
+    """The results of :func:`cholesky_ex`."""
 
     L: Array
     info: Array

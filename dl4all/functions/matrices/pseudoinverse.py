@@ -83,7 +83,7 @@ def pseudoinverse(A: Array, atol: Tolerance, rtol: Tolerance, hermitian: bool = 
 
 @reads("A")
 def numerical_rank(A: Array, atol: Tolerance, rtol: Tolerance, hermitian: bool = False) -> Array:
-    """How many singular values of matrices lie above a limit, as int64.
+    """The number of singular values of matrices above a limit, as int64.
 
     Args:
         A, atol, rtol, hermitian: as for :func:`pseudoinverse`.

@@ -29,7 +29,7 @@ from dl4all.ops.sorting.placement import by_kernels_or_host
 @reads("input", "weights")
 @computed_on_host("bincount")
 def bincount(input: Array, weights: Array | None = None, minlength: int = 0) -> Array:
-    """How often each integer from 0 on occurs in a 1-d tensor, or the sum of its weights.
+    """The number of times that each integer from 0 on occurs in a 1-d tensor, or the sum of its weights.
 
     Raises:
         ArgumentError: an integer is negative, the tensor is not 1-d, or `minlength` is negative or too large.

@@ -296,7 +296,7 @@ class _Text:
         return lines
 
     def _row_start(self, place: int) -> str:
-        """Where a row of an operand begins."""
+        """The first element of a row of an operand."""
         offset = self._offset(place)
         if self._is_dense(place):
             return f"{offset}row * LENGTH"

@@ -1,4 +1,4 @@
-"""What a kernel computes that stands for several elementwise nodes: loads, steps, stores, and their layout.
+"""The computation of a kernel that stands for several elementwise nodes: loads, steps, stores, and layout.
 
 All nodes of a kernel run over the same elements. Each element of every operand is loaded once, the nodes'
 expressions follow each other in local variables, and only results that something else reads are stored.
@@ -35,7 +35,7 @@ from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.ops.memory.conversion import CASTABLE_DTYPES, conversion_expression
 
 DTYPES = ("float32", "int32", "uint8", "bool")
-"""What kernels load, store and compute with; int64 has no variables in GLSL that every device knows."""
+"""Dtypes that kernels load, store and compute with; int64 has no variables in GLSL of every device."""
 
 ITEM_BYTES = {"float32": 4, "int32": 4, "uint8": 1, "bool": 1}
 MAX_ELEMENTS = 2**31
@@ -72,7 +72,7 @@ class Number(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How a kernel walks through memory.
+    """The walk of a kernel through memory.
 
     ``sizes`` are those of the merged axes, the last of which is a row, and ``strides`` those of the loads.
     An invocation computes ``width`` neighbours along a row at a time.

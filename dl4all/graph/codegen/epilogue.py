@@ -61,14 +61,14 @@ COORDINATES: dict[str, Coordinates] = {
 MAX_OPERANDS = 4  # of an epilogue
 MAX_DROPOUTS = 2
 DROPOUT_WORDS = slice(8, 32)
-"""Where dropout.comp's push constants have the state of the generator, the threshold and the factor."""
+"""Push constants of dropout.comp: the state of the generator, the threshold and the factor."""
 
 MAX_PUSH_BYTES = 128  # what every Vulkan device takes
 FLOAT32 = "float32"
 
 
 class Place(NamedTuple):
-    """Where an operand has the element for result `at`: at ``at // inner % period``."""
+    """The place of an operand's element for result `at`: ``at // inner % period``."""
 
     inner: int
     period: int
@@ -100,7 +100,7 @@ def is_dense(operand: Operand) -> bool:
 
 
 def place_of(operand: Operand, shape: Shape) -> Place | None:
-    """Where an operand that broadcasts to `shape` has the element of each of its elements.
+    """The place of an operand's elements, if it broadcasts to `shape`.
 
     Returns:
         None where that is not one run of the operand's elements, each repeated and all of them repeated.
@@ -184,7 +184,7 @@ class Statements:
         return True
 
     def _expression(self, op: Op[...], node: Node, shape: Shape) -> str | None:
-        """What an elementwise op computes; None if an epilogue cannot."""
+        """The expression of an elementwise op; None if an epilogue cannot have it."""
         expression = op.expression(FLOAT32) if isinstance(op, Elementwise) else None
         if expression is None or _has_varying_words(node):
             return None
@@ -201,7 +201,7 @@ class Statements:
         return print_glsl(expression, found)
 
     def _dropped(self, node: Node) -> str | None:
-        """What dropout computes; None if it drops groups of elements, or something else than the result."""
+        """The dropout of a node; None if it drops groups of elements, or something else than the result."""
         [operand] = node.operands
         if not isinstance(operand, Operand) or operand.value not in self.names:
             return None
@@ -216,7 +216,7 @@ class Statements:
         return f"{factor} == 0.0 ? 0.0 : {text} * {factor}"
 
     def _text(self, operand: Argument, shape: Shape) -> str | None:
-        """How the statements call a node's operand; None if they cannot have it."""
+        """The name of a node's operand in the statements; None if they cannot have it."""
         if not isinstance(operand, Operand):
             return number(operand)
         if operand.value in self.names:
@@ -366,7 +366,7 @@ def whole_of(graph: Graph, buffer: int) -> Binding:
 
 
 def _kind(command: BoundLaunch, place: Place, shape: Shape) -> str:
-    """How a kernel finds an operand's element: a PLACE of epilogue.glsl."""
+    """The PLACE of epilogue.glsl by which a kernel finds an operand's element."""
     inner, period = place
     if period == 1:
         return "ONE"

@@ -175,7 +175,7 @@ def with_prologue(
 
 
 def slots_of(node: Node, operand: Operand) -> list[Slot | None] | None:
-    """Where each command of a node reads an operand; None unless a prologue can stand for it everywhere."""
+    """The slots in which commands read an operand; None unless a prologue can stand for it everywhere."""
     found: list[Slot | None] = []
     for command in node.commands:
         if not isinstance(command, BoundLaunch):
@@ -230,7 +230,7 @@ def _begun(
 
 
 def _kind(place: Place, elements: int, width: int) -> tuple[str, dict[str, int]]:
-    """How a kernel finds a source's element, and the push constants for that: see prologue.glsl."""
+    """The kind of place of a source's elements, and its push constants: see prologue.glsl."""
     inner, period = place
     if period == 1:
         return "ONE", {}

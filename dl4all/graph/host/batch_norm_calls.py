@@ -74,7 +74,7 @@ def _apply(call: Call, body: BodyCall, buffers: dict[int, Buffer]) -> Iterator[C
 
 @dataclass(frozen=True)
 class _Factors:
-    """What :func:`_backward` multiplies and subtracts in each channel: shape (3, C)."""
+    """The factors and terms of :func:`_backward` in each channel: shape (3, C)."""
 
     eps: float
     count: int

@@ -44,7 +44,7 @@ class Convolution:
     place: int
 
     def bound(self, given: Sequence[NDArray], out: NDArray, scratch: KeptScratch) -> Callable[[], object]:
-        """What convolves these arrays."""
+        """The convolution bound to these arrays."""
         arrays = iter(given)
         x, w, bias = (next(arrays) if is_given else None for is_given in self.operands)
         assert x is not None
@@ -85,7 +85,7 @@ class Blocks:
         self.bound(given)()
 
     def bound(self, given: Sequence[NDArray]) -> Callable[[], None]:
-        """What does the work on these arrays."""
+        """The work bound to these arrays."""
         count = len(given) - len(self.outside)
         operands, arrays = given[:count], [None] * len(self.dtypes)
         for place, array in zip(self.outside, given[count:], strict=True):

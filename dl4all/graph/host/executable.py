@@ -96,7 +96,7 @@ class HostExecutable:
 
     @property
     def dispatches(self) -> int:
-        """How many functions a call runs."""
+        """The number of functions that a call runs."""
         return len(self.calls)
 
     def __call__(self, inputs: Sequence[Storage], numbers: GiveNumbers) -> dict[int, Storage]:

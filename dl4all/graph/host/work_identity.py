@@ -15,7 +15,7 @@ from dl4all.scheduler.listeners import capture
 
 
 def work_identity(value: Any) -> Any:
-    """What is equal for two pieces of work that do the same.
+    """A key that is equal for two pieces of work that do the same.
 
     Functions are the same by their code and what it refers to, arrays by their elements, varying numbers by
     their source. Other objects, such as an optimizer, are the same only as themselves.

@@ -22,7 +22,7 @@ from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device.programs import Launch
 
 Kind = Literal["input", "captured", "constant", "temporary", "output", "state", "derived"]
-"""Where a buffer's memory comes from.
+"""The source of a buffer's memory.
 
 ``input``: an argument of the call, other memory each time. ``captured``: memory that exists outside, such
 as a parameter, always the same. ``constant``: contents that were uploaded while the call was traced.
@@ -212,7 +212,7 @@ class Graph:
 
 
 def bound_bytes(nbytes: int) -> int:
-    """How many bytes a command binds for so many of a tensor: whole words, at least one.
+    """The bytes that a command binds for so many of a tensor: whole words, at least one.
 
     >>> bound_bytes(0), bound_bytes(5)
     (4, 8)

@@ -167,7 +167,7 @@ class _Line:
         return Value(int(buffer), int(version or 1))
 
     def items(self, end: str, item: Callable[[], T]) -> tuple[T, ...]:
-        """What is separated by commas, up to a closing bracket."""
+        """Items between commas, up to a closing bracket."""
         found = list[T]()
         while not self.skip(end):
             found.append(item())
@@ -180,7 +180,7 @@ class _Line:
         return self.items("]", self.integer)
 
     def listed(self, item: Callable[[], T]) -> tuple[T, ...]:
-        """What is separated by commas, at least one."""
+        """Items between commas, at least one."""
         found = [item()]
         while self.skip(","):
             found.append(item())

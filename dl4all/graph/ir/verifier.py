@@ -286,7 +286,7 @@ class _Verifier:
 
 
 def _uses(command: Command) -> Iterator[tuple[Binding, bool]]:
-    """What a command binds, and whether it writes there."""
+    """The pieces that a command binds, and whether it writes there."""
     if isinstance(command, BoundFill):
         yield command.binding, True
     elif isinstance(command, MultiTensorLaunch):

@@ -1,4 +1,4 @@
-"""Where a call runs as programs: where they are estimated to be faster than its kernels."""
+"""The choice of calls that run as programs: those that are estimated to be faster so."""
 
 from __future__ import annotations
 

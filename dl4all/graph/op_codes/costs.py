@@ -1,4 +1,4 @@
-"""What programs cost, and whether they are worth their while.
+"""The costs of programs, and whether they are worth their while.
 
 The figures are those of Mesa's llvmpipe on one processor (`benchmarks/op_codes.py` measures such). On a GPU a
 program has one of its many workgroups, and dispatches cost less; as nobody has measured one, no program is
@@ -53,7 +53,7 @@ def rounds_of(name: str, y: Register, a: Register | None, variant: Variant) -> i
 
 
 def program_seconds(program: Program, variant: Variant) -> float:
-    """What the instructions of a program are estimated to take on a software driver, without dispatches."""
+    """The estimated seconds of a program's instructions on a software driver, without dispatches."""
     total = 0.0
     for instruction in program.instructions:
         kind = str(OPCODES[CODES[instruction.name]].kind)

@@ -83,7 +83,7 @@ class Emitter:
         return register(self.reserve(math.prod(sizes)), sizes)
 
     def place(self, buffer: int, offsets: Sequence[int] | None = None) -> tuple[Transfer, ...]:
-        """Where a buffer lies in the arena.
+        """The place of a buffer in the arena.
 
         Args:
             buffer: its number.

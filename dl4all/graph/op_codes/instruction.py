@@ -56,7 +56,7 @@ class Flag(enum.IntFlag):
 
 
 class Operand(NamedTuple):
-    """What an instruction reads: ``register``, ``number`` or ``parameter`` of this position."""
+    """An operand of an instruction: ``register``, ``number`` or ``parameter`` of this position."""
 
     kind: Literal["register", "number", "parameter"]
     position: int
@@ -144,7 +144,7 @@ def register(offset: int, sizes: Sequence[int], strides: Sequence[int] | None = 
 
 
 def flags_of(program: Program, instruction: Instruction) -> Flag:
-    """What the interpreter need not find out by itself."""
+    """Flags that save the interpreter from finding something out."""
     result = program.registers[instruction.result]
     flags = Flag.WAIT * instruction.wait | Flag.A_STAYS | Flag.B_STAYS | Flag.C_STAYS
     flat = result.strides == contiguous(result.sizes)

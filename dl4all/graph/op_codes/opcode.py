@@ -20,7 +20,7 @@ Kind = Literal["arithmetic", "function", "reduction", "product", "rows", "transf
 
 @dataclass(frozen=True)
 class Opcode:
-    """What an instruction of this name does.
+    """The effect of an instruction of this name.
 
     ``glsl`` is the result as an expression of the elements a, b and c, and ``compute`` the same for NumPy
     arrays. Op codes that are no expressions have a case of their own in the shader.

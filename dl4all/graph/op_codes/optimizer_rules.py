@@ -27,7 +27,7 @@ class Update(NamedTuple):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What updates have in common that are one."""
+        """The key by which updates are merged into one."""
         words = tuple((position, word._replace(offset=0)) for position, word in self.varying)
         return self.path, self.states, self.numbers, words
 

@@ -112,7 +112,7 @@ class _Access(NamedTuple):
 
 
 class _Hazards:
-    """What instructions have touched since the last wait."""
+    """The registers and memory that instructions have touched since the last wait."""
 
     def __init__(self) -> None:
         self._reads: list[_Access] = []
@@ -132,7 +132,7 @@ class _Hazards:
 
 
 def _accesses(step: Step) -> tuple[list[_Access], list[_Access]]:
-    """What an instruction reads and writes."""
+    """The reads and writes of an instruction."""
     y = step.result
     elementwise = OPCODES[CODES[step.name]].kind in ("arithmetic", "function", "transfer")
     operands = [source for source in step.operands if isinstance(source, Register)]

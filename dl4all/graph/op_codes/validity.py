@@ -1,4 +1,4 @@
-"""What a legal instruction is. Nothing else may reach the interpreter, which checks nothing."""
+"""Rules of legal instructions. Nothing else may reach the interpreter, which checks nothing."""
 
 from __future__ import annotations
 

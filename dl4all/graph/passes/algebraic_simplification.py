@@ -59,7 +59,7 @@ def algebraic_simplification(graph: Graph) -> Graph:
 
 
 class _Known:
-    """What is known of the values so far: those that are one number, and the nodes that made the others."""
+    """Facts about the values so far: those that are one number, and the nodes that made the others."""
 
     def __init__(self) -> None:
         self.words: dict[Value, int] = {}

@@ -33,7 +33,7 @@ class _Fold(NamedTuple):
 
 
 class _Extension(NamedTuple):
-    """What a launch that combines takes over of others."""
+    """The part of other launches that a launch that combines takes over."""
 
     macros: dict[str, int]
     push: bytes

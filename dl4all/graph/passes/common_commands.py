@@ -66,7 +66,7 @@ def _scratch(graph: Graph) -> set[int]:
 
 
 def _key(command: Command, scratch: set[int], contents: Mapping[int, int]) -> Any:
-    """What a command does, the same for those that do the same; None where it leaves more than scratch."""
+    """The key of a command's effect; None where it leaves more than scratch."""
     if not isinstance(command, BoundLaunch) or command.varying or not any(command.writes):
         return None
     pieces = list[Any]()

@@ -53,7 +53,7 @@ def common_subexpressions(graph: Graph) -> Graph:
 
 
 def _key(graph: Graph, node: Node) -> Hashable | None:
-    """What equal nodes have in common; None for a node that has no equal."""
+    """The key of equal nodes; None for a node that has no equal."""
     written = [value.buffer for value in node.writes]
     if not written or any(value.buffer in written for value in node.reads):
         return None

@@ -74,7 +74,7 @@ def concatenation(graph: Graph) -> Graph:
 
 
 class _Search:
-    """What is looked up about the nodes of a graph."""
+    """Look-ups of the nodes of a graph."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -162,7 +162,7 @@ class _Search:
         return is_private(self._graph, value) and len(self._readers[value]) == 1
 
     def _uncopied(self, source: Operand) -> Operand | None:
-        """What an operand is a copy of, if nothing else reads the copy: copies read any strides."""
+        """The source of a copied operand, if nothing else reads the copy: copies read any strides."""
         position = self._writers.get(source.value)
         copy = None if position is None else self._graph.nodes[position]
         if copy is None or copy.op != "clone" or not _is_plain(copy) or not self._is_used_once(copy):

@@ -1,4 +1,4 @@
-"""What passes ask of the device of a graph."""
+"""Limits of the device of a graph."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from dl4all.scheduler.device.current import opened
 
 
 def max_bindings(device: str) -> int:
-    """How many buffers a dispatch may bind on an open device of that name."""
+    """The number of buffers that a dispatch may bind on an open device of that name."""
     limits = (other.info.limits.storage_buffers for other in opened() if other.name == device)
     return min(MAX_BINDINGS, next(limits, MAX_BINDINGS))

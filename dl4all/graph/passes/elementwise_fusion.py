@@ -37,7 +37,7 @@ def elementwise_fusion(graph: Graph) -> Graph:
 
 
 def cost(kernels: Iterable[Kernel]) -> int:
-    """What running kernels one after the other costs, in bytes."""
+    """The cost of running kernels one after the other, in bytes."""
     return sum(
         LAUNCH_BYTES + kernel.nbytes * (1 if kernel.layout.width == 4 else ELEMENT_WISE_FACTOR)
         for kernel in kernels

@@ -26,7 +26,7 @@ from dl4all.scheduler.device.current import device as find_device
 
 
 class _Place(NamedTuple):
-    """Where a buffer's contents have gone: to another buffer, as versions behind those that it had."""
+    """The new place of a buffer's contents: another buffer, as versions behind those that it had."""
 
     buffer: int
     versions: int
@@ -71,7 +71,7 @@ def in_place(graph: Graph) -> Graph:
 
 
 def _kernel(node: Node, graph: Graph, read: frozenset[Value]) -> Kernel | None:
-    """What an elementwise node, or one that stands for several, loads and stores."""
+    """The loads and stores of an elementwise node, or of one that stands for several."""
     parts = parts_of([node])
     if node.parts:
         elementwise = not node.op and all(is_elementwise(part) for part in parts)

@@ -133,7 +133,7 @@ def _groups(graph: Graph) -> Iterator[_Group]:
 
 
 def _kind(launch: MultiTensorLaunch) -> MultiTensorLaunch:
-    """What launches that can be merged have in common."""
+    """The key of launches that can be merged."""
     push = bytearray(launch.push)
     for word in launch.varying:
         push[word.offset : word.offset + 4] = bytes(4)

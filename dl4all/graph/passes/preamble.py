@@ -89,7 +89,7 @@ def fixed_values(graph: Graph) -> set[Value]:
 
 
 class _Access(NamedTuple):
-    """What a command reads and writes, by the numbers of buffers."""
+    """The reads and writes of a command, by the numbers of buffers."""
 
     reads: frozenset[int]
     writes: frozenset[int]

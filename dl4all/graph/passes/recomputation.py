@@ -96,7 +96,7 @@ def _leave_out(
 
 
 def _results(node: Node) -> tuple[Value, ...]:
-    """What others may read of a node's results."""
+    """The results of a node that others may read."""
     if node.parts:
         return node.writes
     assert node.result is not None
@@ -112,7 +112,7 @@ def _total(kernels: Iterable[Kernel | None]) -> int:
 
 
 def _slice(parts: Sequence[Node], wanted: set[Value]) -> tuple[Node, ...]:
-    """Those of several nodes that values are made by, in their order."""
+    """The nodes among several that make given values, in their order."""
     needed = set(wanted)
     found: list[Node] = []
     for part in reversed(parts):

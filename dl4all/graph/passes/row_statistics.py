@@ -40,7 +40,7 @@ def row_statistics(graph: Graph) -> Graph:
 
 
 def _statistics(node: Node, command: object) -> Value | None:
-    """What a launch writes if it is one for means and scales only."""
+    """The value that a launch writes if it is one for means and scales only."""
     if not isinstance(command, BoundLaunch) or command.launch.shader.path != PATH:
         return None
     if not command.launch.shader.macros.get("FOLD"):
@@ -72,7 +72,7 @@ def _earlier(
 
 
 def _statistic(command: BoundLaunch) -> tuple[object, ...]:
-    """What the statistics of a launch depend on beside the memory that it reads."""
+    """The key of the statistics of a launch beside the memory that it reads."""
     push = push_constants(command.launch)
     macros = command.launch.shader.macros
     width = 4 if macros["FOURS"] else 1

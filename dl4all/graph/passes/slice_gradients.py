@@ -110,7 +110,7 @@ def _sums(graph: Graph, by_reader: Mapping[Value, Sequence[int]]) -> dict[Value,
 
 
 def _piece(graph: Graph, node: Node) -> _Piece | None:
-    """What the gradient of a slice copies among its zeros; None where that is not one piece of memory."""
+    """The piece that the gradient of a slice copies among its zeros; None where it is not one."""
     if node.op != "index_backward" or len(node.commands) != 2 or len(node.writes) != 1:
         return None
     fill, copy = node.commands

@@ -158,7 +158,7 @@ class Compiled(Wrapper, Generic[P, T]):
             return self._trace_on(device, key, args, kwargs, tensors, guards)
 
     def _measures(self, device: Device, first: bool) -> contextlib.ExitStack:
-        """What the mode asks for while a call is traced or compiled."""
+        """Settings of the mode while a call is traced or compiled."""
         stack = contextlib.ExitStack()
         if self.mode == "reduce-overhead":
             stack.enter_context(preferring_one_kernel())
@@ -278,7 +278,7 @@ def _settings() -> Hashable:
 
 
 def _kinds(tensors: list[Any]) -> Hashable:
-    """What kernels, and gradients, depend on."""
+    """The kinds of arguments on which kernels and gradients depend."""
     places: dict[int, int] = {}
     return tuple(
         (

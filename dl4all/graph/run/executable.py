@@ -57,7 +57,7 @@ GiveNumbers = Callable[[], Numbers]
 
 
 class _Template(NamedTuple):
-    """What of a command is made anew for a call."""
+    """The parts of a command that change per call."""
 
     moving: tuple[tuple[int, Hashable, int], ...]  # position of a span, its region, its offset in that
     varying: tuple[VaryingWord, ...]
@@ -132,7 +132,7 @@ class Executable:
 
     @property
     def dispatches(self) -> int:
-        """How many dispatches a call makes."""
+        """The number of dispatches of a call."""
         return len(self._commands)
 
     def __call__(self, inputs: Sequence[Storage], numbers: GiveNumbers) -> dict[int, Storage]:

@@ -34,7 +34,7 @@ td { padding-right: 24px }
 
 
 class Box(NamedTuple):
-    """Where something is drawn, by its middle and its top, and how high it is."""
+    """The place of a drawn box: its middle, its top, and its height."""
 
     x: float
     y: float

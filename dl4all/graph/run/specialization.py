@@ -40,7 +40,7 @@ class Untraceable(Exception):
 
 @dataclass(frozen=True)
 class Identity:
-    """What two traces of the same computation on the same memory from outside have in common."""
+    """The key of two traces of the same computation on the same memory from outside."""
 
     graph: Graph
     memory: tuple[Any, ...]
@@ -163,7 +163,7 @@ class Traced:
         return bool(self.tracer.left_over(known))
 
     def maker(self, tensor: Any, given: Sequence[Any]) -> Make:
-        """What makes a result like this one, from new memory and the tensors of the call."""
+        """A function that makes a result like this one, from new memory and the tensors of the call."""
         tracer = self.tracer
         shape, dtype, device = tensor.shape, tensor.dtype, tensor.device
         strides, offset = tensor.strides, tensor.offset
@@ -319,7 +319,7 @@ def _reached_from(graph: Graph, seeds: Mapping[int, int], gradients: Sequence[An
 
 
 def _identity(tracer: Tracer, graph: Graph, aliased: Aliases, layouts: Layouts) -> Identity:
-    """What is compared of a trace with the one before."""
+    """The parts of a trace that are compared with the one before."""
     nodes = tuple(
         replace(
             node,

@@ -1,4 +1,4 @@
-"""What tensors have of autograd, their gradients and their histories, before a call; and what it changes."""
+"""The autograd state of tensors, their gradients and histories, before a call; and the changes by it."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Wrapper:
     """Base class of callables whose own attributes have no effect on results, such as compiled functions."""
 
     def wrapped(self) -> Any:
-        """What is called."""
+        """The function that is called."""
         raise NotImplementedError
 
 
@@ -97,7 +97,7 @@ class Slots(NamedTuple):
 
 
 class Code(NamedTuple):
-    """What a function runs and its defaults, as they were."""
+    """The code of a function and its defaults, as they were."""
 
     where: str
     function: types.FunctionType
@@ -130,7 +130,7 @@ class Elements(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Where a tensor's elements lie, whether it wants a gradient and has one, and its hooks."""
+    """The memory of a tensor's elements, whether it wants a gradient and has one, and its hooks."""
 
     where: str
     tensor: Any
@@ -140,7 +140,7 @@ class Memory(NamedTuple):
 
     @classmethod
     def of(cls, where: str, tensor: Any) -> Memory:
-        """What holds now."""
+        """The present conditions."""
         return cls(where, tensor, tensor.storage, layout_of(tensor), _flags(tensor.grad_meta))
 
     def holds(self) -> bool:
@@ -269,7 +269,7 @@ _CODE = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
 
 
 class Guards:
-    """What holds at the moment when this is made."""
+    """Conditions that hold at the moment when this is made."""
 
     def __init__(self, roots: Mapping[str, Any]) -> None:
         self.checks: list[Check] = []
@@ -427,7 +427,7 @@ class Guards:
                 yield f"{module.__name__}.{name}", value
 
     def _names_of(self, names: dict[str, Any], looked_up: Iterable[str]) -> Iterator[tuple[str, Any]]:
-        """Those of the names of a module that a function looks up."""
+        """The names of a module that a function looks up."""
         keys = tuple(name for name in looked_up if name in names)
         if keys:
             values = tuple(names[name] for name in keys)
@@ -492,7 +492,7 @@ def _contents(cell: types.CellType) -> Any:
 
 
 def _groups(optimizer: Optimizer) -> list[tuple[Any, ...]]:
-    """What of an optimizer's options decides which kernels it launches."""
+    """The options of an optimizer that decide which kernels it launches."""
     return [
         (
             len(group["params"]),

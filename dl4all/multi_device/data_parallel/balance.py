@@ -1,4 +1,4 @@
-"""How many rows of a batch each device of a group computes."""
+"""The number of rows of a batch that each device of a group computes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def finish(shares: Sequence[int], fixed: Sequence[float], per_row: Sequence[floa
 
 @dataclass
 class Estimate:
-    """What is known of a device's speed with a model."""
+    """Knowledge of a device's speed with a model."""
 
     fixed: float = 0.0  # seconds of a step, whatever the rows
     link: float = 0.0  # seconds in which parameters come and gradients go

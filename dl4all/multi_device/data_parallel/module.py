@@ -118,7 +118,7 @@ class DataParallel(GroupModule):
         self._traced = False  # whether that was tried
 
     def plan(self, *inputs: Any) -> StepPlan:
-        """How a batch would be split among the devices now, and how long a step would take.
+        """The split of a batch among the devices now, and the time of a step.
 
         Args:
             inputs: a batch; its numbers do not matter.

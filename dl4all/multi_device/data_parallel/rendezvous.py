@@ -16,7 +16,7 @@ class Interrupted(DeviceError):
 
 
 class Rendezvous:
-    """Where the threads of several devices meet.
+    """A meeting point of the threads of several devices.
 
     Args:
         parties: how many threads there are, numbered from 0.

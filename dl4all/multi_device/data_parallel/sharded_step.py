@@ -57,7 +57,7 @@ class Call:
 
 @dataclass
 class Part:
-    """What one device makes of its shard."""
+    """The result of one device for its shard."""
 
     shard: Shard
     replica: Replica

@@ -1,4 +1,4 @@
-"""What a training step of several devices is predicted to take, before it runs."""
+"""Prediction of the time of a training step on several devices, before it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UPDATE_TENSORS = 5  # read and written by an optimizer with momentum, for each p
 
 
 class Parameters(NamedTuple):
-    """What of a model goes over the links in each step."""
+    """The parameters of a model that go over the links in each step."""
 
     tensors: int
     nbytes: int
@@ -35,7 +35,7 @@ class Parameters(NamedTuple):
 
 
 class StepPlan(NamedTuple):
-    """How a batch is split, and the seconds of a step with an optimizer that has a momentum.
+    """The split of a batch, and the seconds of a step with an optimizer that has a momentum.
 
     The seconds of the devices are those in which they compute; the step takes longer where links do.
     """

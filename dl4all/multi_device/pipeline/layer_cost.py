@@ -1,4 +1,4 @@
-"""What each layer of a chain costs: its work, its memory, and its result's size."""
+"""The cost of each layer of a chain: its work, its memory, and its result's size."""
 
 from __future__ import annotations
 

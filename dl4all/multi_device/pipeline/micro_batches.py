@@ -24,7 +24,7 @@ from dl4all.scheduler.streams.task import Task
 from dl4all.tensor.tensor import Tensor
 
 Handed = tuple[Tensor | None, float]
-"""What a stage gives to the next one, and the virtual time at which it has it."""
+"""A result that a stage gives to the next one, and the virtual time at which it has it."""
 
 
 class Passage:

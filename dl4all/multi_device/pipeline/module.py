@@ -281,7 +281,7 @@ class Pipeline(GroupModule):
         return list(found.values())
 
     def _bounds(self, inputs: Tensor) -> list[tuple[int, int]]:
-        """Where micro-batches begin and end, as evenly as possible.
+        """The bounds of micro-batches, as even as possible.
 
         Raises:
             ShapeError: there is no input.

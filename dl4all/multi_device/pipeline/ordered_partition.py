@@ -1,4 +1,4 @@
-"""Where a chain of layers is best cut for devices in a given order, by numbers alone: seconds and bytes.
+"""The best cuts of a chain of layers for devices in a given order, by numbers alone: seconds and bytes.
 
 :mod:`dl4all.multi_device.placement.partition` looks for the order, too; with several micro-batches it tries
 some bounds for the slowest part. Here the order is given, the result is exact, and a stage may need whatever
@@ -93,7 +93,7 @@ def ordered_partition(
 
 
 def _with(known: list[_Plan], plan: _Plan) -> list[_Plan]:
-    """Those of which none is better in latency and in the slowest stage."""
+    """The candidates of which none is better in latency and in the slowest stage."""
     if any(other.latency <= plan.latency and other.slowest <= plan.slowest for other in known):
         return known
     return [o for o in known if o.latency < plan.latency or o.slowest < plan.slowest] + [plan]

@@ -81,7 +81,7 @@ class Randomness:
 
 
 class Kept(NamedTuple):
-    """What a stage keeps of a micro-batch for the way back."""
+    """The tensors of a micro-batch that a stage keeps for the way back."""
 
     source: Tensor | None  # where the gradient of the input is gathered
     tail: Tensor | None  # what the gradient of the result flows back from

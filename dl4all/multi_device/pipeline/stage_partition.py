@@ -106,7 +106,7 @@ def check_memory(
 def memory_of(
     costs: Sequence[LayerCost], micro_batch: Tensor, micro_batches: int, schedule: str, *, checkpoint: bool
 ) -> StageBytes:
-    """What stages need for parameters, gradients, an optimizer, and activations; targets come on top.
+    """The memory of stages for parameters, gradients, an optimizer, and activations; targets come on top.
 
     While the gradients of one micro-batch are computed, the sum of those before it is kept, too.
     """

@@ -1,4 +1,4 @@
-"""Where to cut a chain of units, and which device gets which part: dynamic programming over the cuts.
+"""The best cuts of a chain of units, and the device of each part: dynamic programming over the cuts.
 
 A part is what one device computes, consecutive units; each device has one part or none. With up to 8 devices
 every order of them is considered, exactly: for each set of devices and each of them as the first, the best

@@ -26,7 +26,7 @@ class MemoryUse:
     optimizer: int
     buffers: int
     activations: int
-    """What micro-batches under way keep and have received, and temporary results at the worst moment."""
+    """Bytes that micro-batches under way keep and have received, and temporary results at most."""
 
     @property
     def total(self) -> int:

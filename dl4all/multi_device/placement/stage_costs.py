@@ -1,4 +1,4 @@
-"""What parts of a model cost on each device: seconds, copies between devices, and memory."""
+"""The costs of parts of a model on each device: seconds, copies between devices, and memory."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ LOOK_SECONDS = 1.0  # after which the watching thread looks whether there is sti
 
 @dataclass(frozen=True)
 class InferenceStats:
-    """What an inference queue has done so far."""
+    """Statistics of an inference queue so far."""
 
     requests: int
     """That were answered, failed ones among them."""
@@ -138,7 +138,7 @@ class InferenceQueue:
             threads.begin(threads.start, (watching,))
 
     def __len__(self) -> int:
-        """How many requests wait for a device."""
+        """The number of requests that wait for a device."""
         with self._changed.lock:
             return self._waiting()
 
@@ -217,7 +217,7 @@ class InferenceQueue:
                 request.cancel()
 
     def stats(self) -> InferenceStats:
-        """What has been done so far."""
+        """Statistics so far."""
         with self._changed.lock:
             latencies = np.array(self._latencies)
             answered = max(1, sum(replica.requests for replica in self._replicas))
@@ -470,12 +470,12 @@ def _watch(reference: weakref.ref[InferenceQueue], wake: SimpleQueue[None]) -> N
 
 
 def _begun(requests: list[Request]) -> list[Request]:
-    """Those of some requests that begin now, or have begun; the others were cancelled."""
+    """The requests that begin now, or have begun; the others were cancelled."""
     return [request for request in requests if request.begin() is not None or request.state == "running"]
 
 
 def _outcomes(replica: ServedReplica, requests: list[Request]) -> list[tuple[State, Any]]:
-    """What comes of each request. If something is wrong with one of them, they are tried one by one.
+    """The outcome of each request. If something is wrong with one of them, they are tried one by one.
 
     Raises:
         DeviceLostError, OutOfMemoryError: it is the device that failed.

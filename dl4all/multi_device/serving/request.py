@@ -29,7 +29,7 @@ class Owner(Protocol):
 
 
 class Request(Task):
-    """What :meth:`dl4all.InferenceQueue.submit` returns: the output comes as :meth:`result`.
+    """A pending request of :meth:`dl4all.InferenceQueue.submit`: the output comes as :meth:`result`.
 
     Example:
         >>> import dl4all as dl

@@ -199,7 +199,7 @@ class Ledger(CallSequence):
         self._calls_of_nodes[node.number] = len(self.calls) - 1
 
     def begin_backward(self) -> None:
-        """What is done from now on belongs to calls that have been."""
+        """Attribute further work to the forward calls whose backward runs."""
         self.follows = False
         self._work_for(self.calls[-1], backward=True)
 

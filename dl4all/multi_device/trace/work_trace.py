@@ -1,4 +1,4 @@
-"""What each module of a model does in a step, found out without computing anything.
+"""The work of each module of a model in a step, found out without computing anything.
 
 The structure of the model runs on a simulated device that lets no op compute. There its launches are counted,
 for the module whose call they belong to; in the backward pass, for the module whose call made the node. A
@@ -80,7 +80,7 @@ class ModuleWork:
 
 
 class WorkTrace(NamedTuple):
-    """What a model does, in the order of calls."""
+    """The work of a model, in the order of calls."""
 
     modules: tuple[ModuleWork, ...]
     input: int
@@ -232,7 +232,7 @@ def _without_empty(modules: Sequence[ModuleWork]) -> Iterator[ModuleWork]:
 
 
 def _module_work(call: Call, state: Sequence[TensorBase], cut: int | None) -> ModuleWork:
-    """What is known of a call, which is the first to use some of the parameters and buffers."""
+    """The work of a call, which is the first to use some of the parameters and buffers."""
     parameters = [tensor for tensor in state if isinstance(tensor, Parameter)]
     trained = tuple(nbytes_of(tensor) for tensor in parameters if tensor.requires_grad)
     return ModuleWork(
@@ -253,7 +253,7 @@ def _module_work(call: Call, state: Sequence[TensorBase], cut: int | None) -> Mo
 
 
 def _with_workspace(modules: Sequence[ModuleWork], calls: Sequence[Call]) -> list[ModuleWork]:
-    """What each call needs at its peaks, without what stays: activations of the calls so far, and gradients.
+    """The memory of each call at its peaks, without permanent parts: activations so far, and gradients.
 
     In its backward pass the activations of later calls are gone, and the gradients of their parameters are
     there.
@@ -278,7 +278,7 @@ class Share(NamedTuple):
 
 
 class BatchWork(NamedTuple):
-    """What a model does, as a function of the size of the batch."""
+    """The work of a model as a function of the size of the batch."""
 
     step: Share
     """Forward and backward."""
@@ -291,7 +291,7 @@ class BatchWork(NamedTuple):
 def batch_work(
     model: Module, *example_inputs: Any, loss: Loss | None = None, targets: Sequence[Any] = ()
 ) -> BatchWork:
-    """How a model's work depends on the size of the batch, from a batch as given and one of twice the size.
+    """The work of a model by the size of the batch, from a batch as given and one of twice the size.
 
     Args:
         model, example_inputs, loss, targets: as for :func:`trace_work`. The first axis of every input and
@@ -327,7 +327,7 @@ def _share(once: Work, twice: Work, batch: int) -> Share:
 
 
 def samples_of(name: str, *values: Any) -> int:
-    """How many samples the tensors in structures have along their first axes.
+    """The number of samples that the tensors in structures have along their first axes.
 
     Args:
         name: of the function that asks, for errors.

@@ -88,7 +88,7 @@ class _NumberedModules(Module):
         return place % count
 
     def _entries(self) -> Iterator[tuple[str, Any]]:
-        """What is in the container, each with its name."""
+        """The contents of the container, each with its name."""
         return self._children()
 
     def _check(self, module: object, expected: str = "expected a Module") -> None:
@@ -342,5 +342,5 @@ class ParameterDict(_NamedMembers[Parameter]):
 
 
 def _held(value: Any) -> Any:
-    """What a list of parameters holds for a value: a parameter for a tensor."""
+    """The item of a list of parameters for a value: a parameter for a tensor."""
     return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value

@@ -15,7 +15,7 @@ from dl4all.tensor.arguments import DeviceLike
 from dl4all.tensor.tensor import Tensor
 
 PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
-"""What the modes are called by :func:`~dl4all.nn.functional.pad`."""
+"""The modes by PyTorch's names, with those of :func:`~dl4all.nn.functional.pad`."""
 
 Size: TypeAlias = int | tuple[int, ...]
 """One int for all axes, or one for each."""
@@ -125,7 +125,7 @@ class _ForwardConvNd(_ConvNd):
         return function(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
     def _amounts(self) -> list[int]:
-        """How many elements are added before and after the last axis, then the last but one, ..."""
+        """The numbers of elements added before and after the last axis, then the last but one, ..."""
         if isinstance(self.padding, tuple):
             return [amount for amount in reversed(self.padding) for _ in range(2)]
         extents = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size, strict=True)]

@@ -54,7 +54,7 @@ class LazyModuleMixin(Module):
         return any(is_lazy(tensor) for _, tensor in self._own_state(""))
 
     def inputs_of(self, input: Tensor) -> int:
-        """What the first argument is, by an input."""
+        """The kind of the first argument, by an input."""
         return input.shape[1]
 
     @no_grad()

@@ -43,7 +43,7 @@ class _Recurrence(Module):
 
     @property
     def _output_size(self) -> int:
-        """How many features the hidden state, which is the output, has."""
+        """The number of features of the hidden state, which is the output."""
         return self.proj_size or self.hidden_size
 
     def _add_parameters(self, inputs: int, suffix: str = "") -> None:
@@ -61,7 +61,7 @@ class _Recurrence(Module):
 
     @property
     def _mode(self) -> str:
-        """What :mod:`dl4all.nn.recurrence` calls the kind of layer."""
+        """The name of the kind of layer in :mod:`dl4all.nn.recurrence`."""
         return self.nonlinearity
 
     def _weights(self, suffix: str = "") -> Weights:

@@ -237,7 +237,7 @@ def _orthogonalized(a: Any, complete: bool) -> Any:
 
 
 def _reflectors(a: Any) -> Any:
-    """What :func:`_householder` makes the orthogonal factor of a matrix from."""
+    """The vectors from which :func:`_householder` makes the orthogonal factor of a matrix."""
     flat = a.reshape(-1, *a.shape[-2:])
     made = np.empty_like(flat)
     for number, matrix in enumerate(flat):

@@ -15,7 +15,7 @@ from dl4all.tensor.tensor import Tensor
 
 _cache: dict[tuple[int, str], Any] = {}
 _cached = 0
-"""How many :func:`cached` blocks are open."""
+"""The number of :func:`cached` blocks that are open."""
 
 
 @contextlib.contextmanager
@@ -91,7 +91,7 @@ class ParametrizationList(ModuleList):
 
     @property
     def originals(self) -> list[Tensor]:
-        """What the tensor is computed from."""
+        """The tensors from which the tensor is computed."""
         if self.is_tensor:
             return [vars(self)["original"]]
         return [vars(self)[f"original{number}"] for number in range(self.ntensors)]

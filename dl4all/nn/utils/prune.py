@@ -302,7 +302,7 @@ def _by_slices(module: Module, name: str, amount: int | float, dim: int, scores:
 
 
 def _lowest_pruned(scores: Any, left: Any, amount: int | float) -> Any:
-    """What is kept of what is left, when the lowest scores are pruned.
+    """The mask of what stays of the rest, when the lowest scores are pruned.
 
     Raises:
         ArgumentError: the amount is out of range.

@@ -43,7 +43,7 @@ MAX_PARTS = 2  # whose scores are in registers at a time
 MAX_DEPTH = 4  # times 32 columns of a result are computed at a time
 
 ROW_TERMS = 2
-"""What the result holds for each query after the columns: the logsumexp of its scores in two parts.
+"""Numbers behind the columns of each query's result: the logsumexp of its scores in two parts.
 
 The gradient computes the weights from their sum. One number would not do: of large scores, such as those
 under a mask of finite numbers, it has no digits left for the logarithm of the sum.

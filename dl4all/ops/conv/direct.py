@@ -199,18 +199,18 @@ def filter_strides(w: TensorBase, problem: Problem, flip: bool) -> tuple[int, in
 
 
 def _filters_per_invocation(filters: int) -> int:
-    """How many of a group's filters one invocation computes."""
+    """The number of a group's filters that one invocation computes."""
     return 16 if filters > 8 else 8 if filters > 4 else 4
 
 
 def _invocations(problem: Problem) -> int:
-    """How many invocations compute the pixels of one image."""
+    """The number of invocations that compute the pixels of one image."""
     depth, height, width = problem.out_size
     return depth * height * ceil_div(width, PIXELS)
 
 
 def _row_floats(problem: Problem) -> int:
-    """How many floats of an image's row the pixels of one invocation and a row of a filter meet."""
+    """The floats of an image's row that the pixels of one invocation and a row of a filter meet."""
     win = problem.win
     return (PIXELS - 1) * win.stride[2] + (win.kernel[2] - 1) * win.dilation[2] + 1
 
@@ -229,7 +229,7 @@ def _reads_vectors(x: TensorBase, problem: Problem) -> bool:
 
 
 def _filters_and_rows(info: DeviceInfo, problem: Problem) -> tuple[int, int]:
-    """How many filters, and rows of each, an invocation of the weight's gradient sums up."""
+    """The numbers of filters, and of rows of each, that an invocation of the weight's gradient sums up."""
     most = _filters_per_invocation(problem.filters // problem.groups)
     _, height, width = problem.win.kernel
     if info.type == "software":
@@ -246,7 +246,7 @@ def _filters_and_rows(info: DeviceInfo, problem: Problem) -> tuple[int, int]:
 
 
 def _exchanged_sums(info: DeviceInfo, sums: int) -> int:
-    """How many of its sums an invocation of the weight's gradient exchanges with others at a time."""
+    """The number of sums that an invocation of the weight's gradient exchanges with others at a time."""
     if info.type == "software":
         return ceil_div(sums, ceil_div(sums, SOFTWARE_EXCHANGED_SUMS))
     return EXCHANGED_SUMS

@@ -262,7 +262,7 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Prob
 
 
 def _portions(problem: Problem, plan: Plan, inner: int, outer: int) -> tuple[int, int, int]:
-    """How many groups, columns of products in a group, and tiles have their maps in memory at a time."""
+    """The numbers of groups, columns of products in a group, and tiles with maps in memory at a time."""
     max_maps = min(MAP_BYTES // plan.nbytes, MAX_GRID_SIZE)
     groups = max(1, min(problem.groups, max_maps // (inner * outer)))
     columns = max(1, min(outer, max_maps // inner))

@@ -1,4 +1,4 @@
-"""How a convolution by Fourier transforms cuts images into tiles, and what that costs."""
+"""The cut of images into tiles for a convolution by Fourier transforms, and its cost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COST_PER_CHECKED_RESULT = 300  # Reading a result once more, to repair it if it 
 
 
 class Plan(NamedTuple):
-    """How images are cut into tiles, along both axes."""
+    """The cut of images into tiles, along both axes."""
 
     size: Pair  # complex numbers of a transform
     span: Pair  # results of a tile
@@ -30,7 +30,7 @@ class Plan(NamedTuple):
 
     @property
     def pairs(self) -> int:
-        """How many pairs of complex numbers a map has, the transform of one channel of a tile."""
+        """The number of pairs of complex numbers of a map, the transform of one channel of a tile."""
         return (self.size[1] // 2 + 1) * self.size[0] // 2
 
     @property

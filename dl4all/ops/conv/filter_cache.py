@@ -18,11 +18,11 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.scheduler.listeners import capture, launch_log
 
 MIN_USES = 3
-"""How often a tensor is derived from unchanged filters until it is kept. A step of training may convolve
+"""Derivations of a tensor from unchanged filters until it is kept. A step of training may convolve
 twice with the same filters, where activations are recomputed, and must not fill the cache."""
 
 MOST_KEYS = 256
-"""How many tensors are derived from one storage until all are forgotten: filters may be any part of it."""
+"""Tensors derived from one storage until all are forgotten: filters may be any part of it."""
 
 
 class _Entry:
@@ -64,7 +64,7 @@ class DerivedCache:
         return tensor
 
     def _entry(self, storage: Storage) -> _Entry:
-        """What there is for the present content of a storage."""
+        """The cache entry for the storage's current version, if any."""
         entry = self._entries.get(storage)
         if entry is None or entry.version != storage.version:
             entry = self._entries[storage] = _Entry(storage.version)

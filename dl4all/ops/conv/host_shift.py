@@ -31,7 +31,7 @@ MAX_WASTE = 1.5  # Computed results for each result that is needed.
 
 
 class Layout(NamedTuple):
-    """How images lie in a row."""
+    """The order of images in a row."""
 
     size: Shape  # of an image
     extents: Shape  # of an image with its zeros
@@ -45,17 +45,17 @@ class Layout(NamedTuple):
 
     @property
     def shifts(self) -> Shape:
-        """How far neighbouring elements of a filter are apart, along each axis."""
+        """The distances of neighbouring elements of a filter, along each axis."""
         strides = contiguous_strides(self.extents)
         return tuple(stride * d for stride, d in zip(strides, self.win.dilation, strict=True))
 
     @property
     def reach(self) -> int:
-        """How far the last element of a filter is behind its first."""
+        """The distance of the last element of a filter from its first."""
         return sum(shift * (k - 1) for shift, k in zip(self.shifts, self.win.kernel, strict=True))
 
     def positions(self, images: int) -> int:
-        """How many positions a filter takes, from the first result to the last."""
+        """The number of positions of a filter, from the first result to the last."""
         last = sum(s * (n - 1) for s, n in zip(contiguous_strides(self.extents), self.out_size, strict=True))
         return (images - 1) * self.image + last + 1
 

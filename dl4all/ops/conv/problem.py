@@ -41,7 +41,7 @@ class Problem(NamedTuple):
 
     @property
     def reduction_size(self) -> int:
-        """How many products are summed up for one result."""
+        """The number of products that are summed up for one result."""
         return self.channels // self.groups * self.kernel_elements
 
     @property
@@ -63,7 +63,7 @@ class Problem(NamedTuple):
         return 2 * self.images * self.filters * self.out_pixels * self.reduction_size
 
     def tiles(self, size: int) -> int:
-        """How many tiles of `size` x `size` pixels cover the results of all images."""
+        """The number of tiles of `size` x `size` pixels that cover the results of all images."""
         _, height, width = self.out_size
         return self.images * ceil_div(height, size) * ceil_div(width, size)
 

@@ -31,7 +31,7 @@ class Window:
     dilation: Shape
 
     def output_size(self, size: Shape) -> Shape:
-        """How many positions the window takes; less than 1 where it does not fit."""
+        """The number of positions of the window; less than 1 where it does not fit."""
         return tuple(
             (extent + low + high - d * (k - 1) - 1) // s + 1
             for extent, k, s, low, high, d in zip(

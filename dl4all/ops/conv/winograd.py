@@ -24,7 +24,7 @@ from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device.programs import Launch
 
 TILES = (2, 4)
-"""How many results along each side of a tile are computed at once."""
+"""The numbers of results along each side of a tile that is computed at once."""
 
 WINOGRAD_WEIGHT_PUSH = PushBlock("conv/winograd_weight.comp", "uint rows, columns, pitch, position_step;")
 WINOGRAD_IMAGE_PUSH = PushBlock(
@@ -252,13 +252,13 @@ def _transform(
 
 
 def _portion(problem: Problem, tile: int, multiple: int) -> int:
-    """How many tiles are transformed at a time, a multiple of `multiple`."""
+    """The number of tiles that are transformed at a time, a multiple of `multiple`."""
     max_tiles = TILE_BYTES // 4 // ((tile + 2) ** 2 * max(problem.channels, problem.filters))
     return min(ceil_div(problem.tiles(tile), multiple), max(1, max_tiles // multiple)) * multiple
 
 
 def _tile_counts(problem: Problem, tile: int) -> tuple[int, int]:
-    """How many tiles a row and an image have."""
+    """The numbers of tiles of a row and of an image."""
     _, height, width = problem.out_size
     per_row = ceil_div(width, tile)
     return per_row, per_row * ceil_div(height, tile)

@@ -62,7 +62,7 @@ def checked_dtype(op: str, dtype: Any) -> np.dtype[Any]:
 
 
 class _Default:
-    """What ``dl.set_default_dtype`` sets."""
+    """The dtype that ``dl.set_default_dtype`` sets."""
 
     def __init__(self) -> None:
         self.dtype: np.dtype[Any] = np.dtype(np.float32)

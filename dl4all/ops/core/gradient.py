@@ -36,7 +36,7 @@ class GradientRule:
         self._plans: dict[tuple[bool, ...], GradientPlan] = {}
 
     def plan(self, needs: tuple[bool, ...]) -> GradientPlan:
-        """How the gradients are computed of the operands that want one."""
+        """The plan of the gradients of the operands that want one."""
         plan = self._plans.get(needs)
         if plan is None:
             plan = self._plans[needs] = self._make_plan(needs)

@@ -114,7 +114,7 @@ def check_host_memory(name: str, shape: Shape, dtype: np.dtype[Any], memory: int
 
 @contextlib.contextmanager
 def host_memory(name: str) -> Iterator[None]:
-    """What NumPy says where the host's memory does not suffice, as a typed error.
+    """A context in which NumPy's errors about the host's memory become typed ones.
 
     Raises:
         OutOfMemoryError

@@ -1,4 +1,4 @@
-"""What the registration of a hook returns, for tensors, modules and optimizers alike."""
+"""Handles of registered hooks, for tensors, modules and optimizers alike."""
 
 from __future__ import annotations
 

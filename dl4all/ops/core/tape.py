@@ -168,7 +168,7 @@ class Node:
 
     @property
     def next_functions(self) -> tuple[tuple[Node | AccumulateGrad | None, int], ...]:
-        """Where the gradient of each input goes: the node that made it, or :class:`AccumulateGrad` for a
+        """The target of the gradient of each input: the node that made it, or :class:`AccumulateGrad` for a
         leaf, and which of the node's outputs it is; ``(None, 0)`` for an input that wants no gradient.
 
         >>> import dl4all as dl

@@ -62,7 +62,7 @@ FEW_BYTES = 1 << 14
 """Up to here memory that came back is quicker written than new memory is counted and kept."""
 
 COMPUTED_ELEMENTS = 2**31
-"""What cannot fold the repeated elements of a view computes with fewer: kernels count in 32 bits."""
+"""Functions that cannot fold the repeated elements of a view compute with fewer: kernels count in 32 bits."""
 
 
 @functools.lru_cache(128)  # more shapes than a step of a network has
@@ -226,7 +226,7 @@ class TensorBase:
         return first * itemsize // 4 * 4, (last + 1) * itemsize
 
     def strided(self, start: int = 0) -> Callable[[npt.NDArray[np.uint8]], npt.NDArray[Any]]:
-        """What shows the elements in the storage's bytes from `start` on; it does not keep the storage.
+        """A view of the elements in the storage's bytes from `start` on; it does not keep the storage.
 
         Example:
             >>> import dl4all as dl

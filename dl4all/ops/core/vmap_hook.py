@@ -69,7 +69,7 @@ class Level:
 
 
 class BatchedTensorBase(TensorBase):
-    """What ops may ask of a batched tensor."""
+    """The attributes of a batched tensor that ops may use."""
 
     __slots__ = ()
 

@@ -168,7 +168,7 @@ def elementwise(
 
 
 class Resolution(NamedTuple):
-    """What follows from the operands' dtypes."""
+    """Conclusions from the operands' dtypes."""
 
     compute_dtype: np.dtype[Any]
     result_dtype: np.dtype[Any]

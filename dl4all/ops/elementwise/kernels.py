@@ -48,7 +48,7 @@ SHADER_FILES = ("elementwise/unary.comp", "elementwise/binary.comp", "elementwis
 
 
 class RowWalk(enum.IntEnum):
-    """How the invocations of a kernel with strides find their rows, as in elementwise/elements.glsl."""
+    """The rows of the invocations of a kernel with strides, as in elementwise/elements.glsl."""
 
     DIVIDED = 0  # by dividing the element's index by the length of a row
     ROWS = 1  # a workgroup strides over rows
@@ -56,7 +56,7 @@ class RowWalk(enum.IntEnum):
 
 
 class ElementType(NamedTuple):
-    """How a dtype's elements are stored: in words of a GLSL type, which ``struct`` packs with ``code``."""
+    """The storage of a dtype's elements: words of a GLSL type, which ``struct`` packs with ``code``."""
 
     glsl: str
     code: str

@@ -163,7 +163,7 @@ def _ellipses(entries: list[Any]) -> int:
 
 
 def _indexed_axes(entry: Any) -> int:
-    """How many axes of the tensor an entry of a key indexes."""
+    """The number of axes of the tensor that an entry of a key indexes."""
     if isinstance(entry, (np.ndarray, TensorBase)):
         return len(entry.shape) if entry.dtype == np.bool_ else 1
     return 0 if entry is None or entry is Ellipsis else 1

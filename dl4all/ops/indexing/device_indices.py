@@ -181,7 +181,7 @@ def sorted_pairs(index: TensorBase) -> TensorBase:
 
 
 def group_plan(pairs: TensorBase, size: int) -> TensorBase:
-    """What the kernel of ``take_rows_backward`` takes: the boundaries of groups, then positions."""
+    """The plan for the kernel of ``take_rows_backward``: the boundaries of groups, then positions."""
     count = pairs.shape[0]
     words = count + size + 1
     plan: TensorBase = empty(type(pairs).result_class, (words,), INT32, pairs.device, "index")
@@ -204,7 +204,7 @@ def last_occurrences(index: TensorBase, size: int) -> TensorBase:
 
 
 def count_selected(index: TensorBase) -> TensorBase:
-    """How many indices are not negative: a float32 of shape ().
+    """The number of indices that are not negative: a float32 of shape ().
 
     Raises:
         NoKernel: there are too many.

@@ -30,7 +30,7 @@ def checked(
     grid: Shape | None,
     onto: TensorBase | None,
 ) -> TensorBase:
-    """What :func:`dl4all.ops.indexing.device_indices.checked` returns, on the CPU; errors come at once."""
+    """As :func:`dl4all.ops.indexing.device_indices.checked`, on the CPU; errors come at once."""
     cls, device = type(index).result_class, index.device
     out: TensorBase = empty(cls, index.shape, INT32, device, "index") if onto is None else onto
     if capture.active is None and device.keeps_plans:
@@ -128,7 +128,7 @@ def _keep_last(index: npt.NDArray[Any], kept: npt.NDArray[Any]) -> None:
 
 
 def count_selected(index: TensorBase) -> TensorBase:
-    """How many indices are not negative: a float32 of shape ()."""
+    """The number of indices that are not negative: a float32 of shape ()."""
     total: TensorBase = empty(type(index).result_class, (), FLOAT32, index.device, "index")
     host_work("count_selected", lambda index, out: out.fill(np.count_nonzero(index >= 0)), [index], [total])
     return total

@@ -32,7 +32,7 @@ INT32 = np.dtype("int32")
 
 
 class Selection(NamedTuple):
-    """What selecting from a tensor comes to, and adding to it."""
+    """A selection from a tensor, or an addition to it."""
 
     check: HostLaunch  # turns indices into places
     take: HostLaunch

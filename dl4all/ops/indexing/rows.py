@@ -44,7 +44,7 @@ VALUES = {
     ("int32", 4): "ivec4",
     ("int64", 1): "uvec2",
 }
-"""What an invocation adds up, by dtype and the number of elements."""
+"""Types of the sums of an invocation, by dtype and the number of elements."""
 TAKE_ROWS_PUSH = PushBlock(
     "indexing/take_rows.comp", "uint n, x_offset, outer_stride, row_stride, column_stride, count, inner;"
 )

@@ -185,7 +185,7 @@ GEMM_SHADERS = (*GEMM.values(), ADD_SLICES)
 
 
 def best_panel(device: Device, n: int) -> int:
-    """How many columns to store together where B with `n` columns is written for the product."""
+    """The number of columns to store together where B with `n` columns is written for the product."""
     # The time goes with the number of tiles, and a narrow one takes two thirds of a wide one's.
     narrow = 2 * ceil_div(n, NARROW.columns) < 3 * ceil_div(n, PANEL)
     return NARROW.columns if narrow and device.info.short_subgroups else PANEL

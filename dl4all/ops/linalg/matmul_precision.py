@@ -1,4 +1,4 @@
-"""How many digits the operands of float32 matrix products keep inside the product."""
+"""The digits that the operands of float32 matrix products keep inside the product."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def set_float32_matmul_precision(precision: Precision) -> None:
 
 
 def get_float32_matmul_precision() -> Precision:
-    """What :func:`set_float32_matmul_precision` has set.
+    """The precision that :func:`set_float32_matmul_precision` has set.
 
     Example:
         >>> import dl4all as dl

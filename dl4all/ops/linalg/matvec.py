@@ -27,7 +27,7 @@ class MatvecProblem(NamedTuple):
 
 
 Method = Literal["invocation", "workgroup", "tiles"]
-"""What computes an output feature: an invocation, a workgroup, or a tile of :func:`gemm`."""
+"""The unit that computes an output feature: an invocation, a workgroup, or a tile of :func:`gemm`."""
 
 METHODS: dict[str, Method] = {"invocation": "invocation", "workgroup": "workgroup", "tiles": "tiles"}
 LINEAR = "uint rows, features, inner, x_offset, w_offset"

@@ -14,7 +14,7 @@ from dl4all.ops.linalg.gemm import GemmProblem, gemm
 
 
 class Operand(NamedTuple):
-    """How the kernel can read the matrices of a tensor."""
+    """The layout by which the kernel can read the matrices of a tensor."""
 
     tensor: TensorBase
     # The distance of rows under False, and of columns, for reading transposed, under True. A missing key

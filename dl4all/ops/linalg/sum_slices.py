@@ -24,12 +24,12 @@ BUSY_WORKGROUPS = {"discrete": 128, "virtual": 128, "integrated": 32}
 
 
 def busy_workgroups(info: DeviceInfo) -> int:
-    """How many workgroups keep a device busy; 0 for one that is no GPU, or of which nothing is known."""
+    """The number of workgroups that keep a device busy; 0 for one that is no GPU, or unknown."""
     return BUSY_WORKGROUPS.get(info.type, 0)
 
 
 def slice_count(info: DeviceInfo, groups: int, terms: int) -> int:
-    """How many slices of `terms` products to make for a launch of that many workgroups: a power of two.
+    """The number of slices of `terms` products for a launch of that many workgroups: a power of two.
 
     >>> from dl4all.runtime.null.backend import describe
     >>> import dataclasses

@@ -284,12 +284,12 @@ def total_weight(classes: Indices, weight: Any, like: Any) -> Any:
 
 
 def _count(classes: Indices) -> int:
-    """How many targets count."""
+    """The number of targets that count."""
     return int(np.count_nonzero(classes.array >= 0))
 
 
 def _count_on_device(classes: Indices, like: Any) -> Any:
-    """How many targets count, as a float32 of shape (); None where the host is to count them."""
+    """The number of targets that count, as a float32 of shape (); None where the host is to count them."""
     tensor = classes.stays_on(like)
     if tensor is None or like.dtype not in (np.float32, np.float16):
         return None

@@ -66,7 +66,7 @@ CONVERSIONS = {
 
 
 def conversion_expression(source: str, target: str) -> Expression:
-    """What cast computes of an element ``x``, before the result is stored as an element of `target`."""
+    """The expression of cast for an element ``x``, before the result is stored as an element of `target`."""
     return parse(CONVERSION_EXPRESSIONS.get((source, target), "x"))
 
 

@@ -29,7 +29,7 @@ from dl4all.scheduler.listeners import capture
 T = TypeVar("T", bound=TensorBase)
 
 DTYPE_CLASSES = (np.dtype, type, str, MissingDType)
-"""What a dtype may be given as."""
+"""Types of objects that name a dtype."""
 
 
 @export("Tensor")

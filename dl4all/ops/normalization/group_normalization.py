@@ -275,7 +275,7 @@ def _statistics_gradient(v: Any, input: Any, result: Any, groups: int, center: b
     grad=_statistics_gradient,
 )
 def grouped_norm_statistics(input: Array, groups: int = 1, eps: float = 1e-5, center: bool = True) -> Array:
-    """What :func:`grouped_norm` subtracts from each row, and what it multiplies it by.
+    """The number that :func:`grouped_norm` subtracts from each row, and its factor.
 
     Args:
         input, groups, eps, center: the arguments of :func:`grouped_norm`.

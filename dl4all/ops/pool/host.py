@@ -39,7 +39,7 @@ def max_pool(x: NDArray, pooling: Pooling) -> NDArray:
 
 
 def _lowest(dtype: np.dtype[Any]) -> float:
-    """What the padding is filled with."""
+    """The value of the padding."""
     return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
 
 

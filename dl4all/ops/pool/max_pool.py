@@ -30,7 +30,7 @@ MAX_TILE_ELEMENTS = 64
 
 
 class Pass(enum.Enum):
-    """What max_pool.comp computes; the values are those of its PASS."""
+    """The computation of max_pool.comp; the values are those of its PASS."""
 
     MAXIMA = 0
     INDICES = 1

@@ -89,7 +89,7 @@ SUMS_SHADERS = {
 
 
 class _Partition(NamedTuple):
-    """How the elements of channels are divided into slices or rows."""
+    """The division of the elements of channels into slices or rows."""
 
     outer: int
     channels: int
@@ -181,7 +181,7 @@ def _slices(groups: int, elements: int, width: int) -> tuple[int, int]:
 
 
 def vector_width(inner: int, *operands: TensorBase) -> int:
-    """How many elements of a channel are read at once: 4 where they are aligned."""
+    """The number of elements of a channel that are read at once: 4 where they are aligned."""
     return 1 if inner % 4 or any(operand.offset % 4 for operand in operands) else 4
 
 

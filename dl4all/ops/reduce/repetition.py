@@ -33,7 +33,7 @@ class Repetition(NamedTuple):
 
 
 def repetition(x: TensorBase, axes: Sequence[int]) -> Repetition | None:
-    """What repeats in a large view along some of the axes; None if nothing does, or the view is small.
+    """The repeated part of a large view along some axes; None if nothing repeats, or the view is small.
 
     In a backward pass the copies of an element get equal shares of its gradient.
     """

@@ -82,7 +82,7 @@ def _fold(x: Any, axis: int) -> Any:
 
 
 def reduced_numel(shape: Shape, axes: tuple[int, ...]) -> int:
-    """How many elements are reduced to each one."""
+    """The number of elements that are reduced to each one."""
     return math.prod(shape[i] for i in axes)
 
 

@@ -1,4 +1,4 @@
-"""What a recurrent layer computes over a sequence, as data: cells, time steps, and where results lie."""
+"""The computation of a recurrent layer over a sequence, as data: cells, time steps, and places of results."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 
 MOST_PROBLEMS = 1024
-"""What follows from the sizes of a sequence is kept of so many: cells ask for it in each step."""
+"""Sizes of sequences whose consequences are kept: cells ask for them in each step."""
 
 
 class Cell(NamedTuple):
-    """What differs between the kinds of recurrent layers."""
+    """The differences of the kinds of recurrent layers."""
 
     number: int  # CELL in shaders/rnn/sequence.comp and sequence_backward.comp
     gates: int  # blocks of columns that the products have
@@ -71,7 +71,7 @@ def _regions(*shapes: tuple[str, int, int]) -> Regions:
 
 @functools.lru_cache(MOST_PROBLEMS)
 def result_regions(p: Problem, *, save: bool) -> Regions:
-    """Where the parts of a sequence's result lie: the outputs, the last states, and what the gradient reads.
+    """The regions of a sequence's result: the outputs, the last states, and what the gradient reads.
 
     The states are in place of the initial ones. ``before`` has the hidden states that the steps began with.
     """
@@ -87,7 +87,7 @@ def result_regions(p: Problem, *, save: bool) -> Regions:
 
 @functools.lru_cache(MOST_PROBLEMS)
 def gradient_regions(p: Problem) -> Regions:
-    """Where the parts of the gradient lie: of both terms of the gates, the initial states and the outputs."""
+    """The regions of the gradient: of both terms of the gates, the initial states and the outputs."""
     shapes = [("gates", p.rows, p.cell.gates * p.size)]
     if p.cell.separate:
         shapes.append(("gates_h", p.rows, p.cell.gates * p.size))
@@ -100,7 +100,7 @@ def gradient_regions(p: Problem) -> Regions:
 
 
 def length(regions: Regions) -> int:
-    """How many elements the parts have in all."""
+    """The number of elements of all parts."""
     last = list(regions.values())[-1]
     return last.start + last.rows * last.columns
 

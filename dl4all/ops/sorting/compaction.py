@@ -48,7 +48,7 @@ SHARED.extend(
 
 
 def positions(x: TensorBase) -> TensorBase:
-    """Where the elements of a contiguous tensor are not 0, in row-major order; waits for their number.
+    """The positions of a contiguous tensor's nonzero elements, in row-major order; waits for their number.
 
     Returns:
         int32 of shape (1, count).

@@ -15,9 +15,9 @@ from dl4all.runtime.protocols import Grid
 
 WORKGROUP = 128
 WORD = np.dtype(np.int32)
-"""What the kernels count with: sizes and indices have 32 bits, as in every kernel."""
+"""The dtype that kernels count with: sizes and indices have 32 bits, as in every kernel."""
 KEY_KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}
-"""How keys are made, by NumPy's letter for a kind of dtypes; see sorting/elements.glsl."""
+"""The kinds of keys, by NumPy's letter for a kind of dtypes; see sorting/elements.glsl."""
 KEY_TYPES = {1: "uint", 2: "uint", 4: "uint", 8: "uvec2"}
 """GLSL's type of a key, by the bytes of an element."""
 
@@ -55,7 +55,7 @@ def keys_of(x: TensorBase, *, descending: bool = False) -> TensorBase:
 
 
 def key_bits(dtype: np.dtype[Any]) -> int:
-    """How many low bits of a key's words may differ.
+    """The number of low bits of a key's words that may differ.
 
     >>> key_bits(np.dtype("uint8")), key_bits(np.dtype("int64"))
     (8, 32)

@@ -1,4 +1,4 @@
-"""Where sorting and compaction run: by kernels on the device, or on the host where that is the rule."""
+"""The place of sorting and compaction: kernels on the device, or the host where that is the rule."""
 
 from __future__ import annotations
 

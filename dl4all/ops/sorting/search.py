@@ -22,7 +22,7 @@ SHARED.extend((*SEARCH.values(), *MEDIAN.values()))
 
 
 def insertion_points(sequence: TensorBase, values: TensorBase, *, right: bool) -> Any:
-    """Where values can be inserted into ascending rows; nan counts as the largest.
+    """The positions at which values can be inserted into ascending rows; nan counts as the largest.
 
     Args:
         sequence: contiguous, of at most one axis or of the values' shape but for the last axis.

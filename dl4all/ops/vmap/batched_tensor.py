@@ -40,7 +40,7 @@ Rule = Callable[[Any, list[Any], dict[str, Any], Levels], Any]
 each level."""
 
 RULES: dict[str, Rule] = {}
-"""How an op, found by its name, takes all samples at once; "elementwise" stands for all elementwise ops."""
+"""The rules by which ops take all samples at once; "elementwise" stands for all elementwise ops."""
 
 
 BATCH_OPS: dict[str, bool] = {}

@@ -136,7 +136,7 @@ class LRScheduler:
 
 
 FOREIGN = ("_get_lr_called_within_step", "lr_lambdas", "_scale_fn_custom", "mode_worse")
-"""What PyTorch's states of schedulers have, and nothing here depends on."""
+"""Entries of PyTorch's states of schedulers on which nothing here depends."""
 
 PER_GROUP = ("base_lrs", "_last_lr", "min_lrs", "max_lrs", "base_momentums", "max_momentums")
 """Attributes of schedulers that have an entry for each group of the optimizer."""

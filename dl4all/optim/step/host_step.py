@@ -200,7 +200,7 @@ class KeptStep:
 
 
 def _entry(p: Any, names: Sequence[str], state: dict[str, Any], updated: set[int]) -> Entry:
-    """What is kept of a parameter."""
+    """The entry of a parameter."""
     values = tuple((name, state[name]) for name in names) if state else ()
     changed = {id(tensor.storage): tensor.storage for tensor in (p, *(value for _, value in values))}
     storage = p.storage if id(p) in updated else None
@@ -208,7 +208,7 @@ def _entry(p: Any, names: Sequence[str], state: dict[str, Any], updated: set[int
 
 
 def _address(tensor: TensorBase) -> int:
-    """Where the first element of a tensor of the CPU lies."""
+    """The address of the first element of a tensor of the CPU."""
     tensor.storage.settle()
     span = tensor.storage.span
     address: int = span.buffer.address + span.offset + tensor.offset * tensor.dtype.itemsize

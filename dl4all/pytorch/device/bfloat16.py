@@ -135,7 +135,7 @@ def _dtypes_of_results(op: Any, known: Plan, bound: dict[str, Any]) -> tuple[tor
 
 
 def _kind(value: Any) -> Any:
-    """What of an argument decides on the dtypes of results."""
+    """The part of an argument that decides on the dtypes of results."""
     if isinstance(value, torch.Tensor):
         return value.dtype, value.dim() == 0
     if isinstance(value, (list, tuple)):

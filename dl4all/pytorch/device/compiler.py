@@ -192,7 +192,7 @@ def _graph_call(
 
 
 def _device_type(node: Any) -> str:
-    """Where a node's tensor is; nowhere if it is none."""
+    """The device type of a node's tensor; None if it is none."""
     value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     return value.device.type if isinstance(value, torch.Tensor) else ""
 

@@ -1,4 +1,4 @@
-"""What PyTorch's extension asks of a backend in Python: its device type, and whether it is there.
+"""The answers of a backend in Python to PyTorch's extension: its device type, and whether it is there.
 
 PyTorch asks for the type also while an error passes through its C++ code, from destructors, which must not
 fail: a second error there ends the process. An exception that a hook of autograd has raised is still pending

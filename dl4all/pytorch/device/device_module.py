@@ -77,16 +77,16 @@ SUPPORTED_DTYPES = (
     torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.int16,
     torch.int8, torch.uint8, torch.bool, torch.complex64, torch.complex128,
 )  # fmt: skip
-"""What tensors may hold. Some are computed with on the host only (docs/pytorch.md)."""
+"""Dtypes of tensors. Some are computed with on the host only (docs/pytorch.md)."""
 
 
 _initialized = True
-"""What ``torch.utils.checkpoint`` looks at before it notes the random numbers of a device."""
+"""A flag that ``torch.utils.checkpoint`` reads before it notes the random numbers of a device."""
 
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What a device is, by ``torch.cuda``'s names where there are such."""
+    """Properties of a device, by ``torch.cuda``'s names where there are such."""
 
     name: str
     type: str
@@ -95,7 +95,7 @@ class DeviceProperties:
     driver: str
     total_memory: int
     subgroup_size: int
-    """How many invocations run in step, as a warp of CUDA does; 0 where that means nothing."""
+    """The number of invocations that run in step, as a warp of CUDA does; 0 where that means nothing."""
 
 
 def is_available() -> bool:
@@ -114,7 +114,7 @@ def init() -> None:
 
 
 def device_count() -> int:
-    """How many devices there are; the CPU counts."""
+    """The number of devices; the CPU counts."""
     return len(devices.names())
 
 
@@ -174,12 +174,12 @@ def synchronize(device: Any = None) -> None:
 
 
 def get_device_name(device: Any = None) -> str:
-    """What the hardware is called."""
+    """The name of the hardware."""
     return device_at(index_of(device)).info.hardware
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
-    """What a device is."""
+    """The properties of a device."""
     info = device_at(index_of(device)).info
     return DeviceProperties(
         info.hardware, info.type, info.vendor, info.driver, info.memory, info.subgroup_size
@@ -235,7 +235,7 @@ def initial_seed() -> int:
 
 
 def get_rng_state(device: Any = None) -> torch.Tensor:
-    """How far the random numbers of a device have come, as bytes on the CPU."""
+    """The state of the random numbers of a device, as bytes on the CPU."""
     return generators.get_state(index_of(device))
 
 

@@ -104,7 +104,7 @@ def _note_searching(parallel: Any) -> None:
 
 
 def backward_mode() -> contextlib.AbstractContextManager[Any]:
-    """What backward of tensors on ``dlall`` runs in."""
+    """The context in which backward of tensors on ``dlall`` runs."""
     return PlainHostMemory() if searching else contextlib.nullcontext()
 
 

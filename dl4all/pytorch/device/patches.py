@@ -1,4 +1,4 @@
-"""What PyTorch's Python layer does that a backend in Python needs otherwise.
+"""Changes of PyTorch's Python layer for a backend in Python.
 
 Each function below replaces one of PyTorch's, and calls that for everything that is not on ``dlall``.
 :mod:`dl4all.pytorch.device.versions` looks first whether this version of PyTorch has what is replaced.

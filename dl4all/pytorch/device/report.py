@@ -66,7 +66,7 @@ def _clocked(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def rows() -> list[Row]:
-    """What was used, the op that took longest first."""
+    """The ops that were used, the one that took longest first."""
     found = []
     for name in _calls.keys() | fallback.COUNTS.keys():
         calls, fallen = _calls.get(name, _Calls()), fallback.COUNTS.get(name, fallback.Count())

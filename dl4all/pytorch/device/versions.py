@@ -42,7 +42,7 @@ PRIVATE = (
 
 
 def missing() -> list[str]:
-    """Those of :data:`PRIVATE` that this version of PyTorch does not have."""
+    """The names of :data:`PRIVATE` that this version of PyTorch does not have."""
     return [name for name in PRIVATE if not _has(name)]
 
 

@@ -1,4 +1,4 @@
-"""What a name of PyTorch's answers that dl4all does not have: what to use instead, or why it is missing."""
+"""Answers to names of PyTorch's that dl4all does not have: another way, or why they are missing."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ REASONS: dict[str, str] = {
     "spelling": "not in dl4all: PyTorch's old name; use the one that ends in _",
     "settings": "not planned: a setting of PyTorch's process that dl4all does not have",
 }
-"""What answers for a group of names."""
+"""The answer for a group of names."""
 
 MISSING: dict[str, dict[str, str]] = {
     "torch.utils": {
@@ -508,4 +508,4 @@ INSTEAD: dict[str, dict[str, str]] = {
         "start_processes": "dl.multiprocessing.spawn",
     },
 }
-"""What to use in place of a name."""
+"""The name or the code to use in place of a name."""

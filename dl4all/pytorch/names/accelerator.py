@@ -61,7 +61,7 @@ def current_accelerator(check_available: bool = False) -> Device | None:
 
 
 def device_count() -> int:
-    """How many devices of the accelerator's type there are; 0 where there is no accelerator.
+    """The number of devices of the accelerator's type; 0 where there is no accelerator.
 
     Example:
         >>> import dl4all as dl

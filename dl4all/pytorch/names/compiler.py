@@ -1,4 +1,4 @@
-"""What code asks ``torch.compiler``; ``dl.compile`` compiles."""
+"""Names of ``torch.compiler`` that code asks; ``dl.compile`` compiles."""
 
 from __future__ import annotations
 

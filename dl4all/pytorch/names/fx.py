@@ -1,4 +1,4 @@
-"""What code asks ``torch.fx`` that also runs without it; ``dl.compile`` records calls."""
+"""Names of ``torch.fx`` for code that also runs without it; ``dl.compile`` records calls."""
 
 from __future__ import annotations
 

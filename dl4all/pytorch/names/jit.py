@@ -1,4 +1,4 @@
-"""What code asks ``torch.jit`` that also runs without it; ``dl.compile`` takes the place of scripts."""
+"""Names of ``torch.jit`` for code that also runs without it; ``dl.compile`` takes the place of scripts."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _deterministic = {"mode": False, "warn_only": False}
 
 
 def get_num_threads() -> int:
-    """How many threads compute on the CPU: DL4ALL_THREADS, or the cores that this process may use.
+    """The number of threads that compute on the CPU: DL4ALL_THREADS, or the cores that this process may use.
 
     Example:
         >>> import dl4all as dl
@@ -112,7 +112,7 @@ def are_deterministic_algorithms_enabled() -> bool:
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """What :func:`use_deterministic_algorithms` was given.
+    """The last argument `warn_only` of :func:`use_deterministic_algorithms`.
 
     Example:
         >>> import dl4all as dl

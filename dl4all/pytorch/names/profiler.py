@@ -36,7 +36,7 @@ __all__ = [
 
 
 class ProfilerActivity(enum.Enum):
-    """What is to be recorded in PyTorch. Here all devices are, whichever are named.
+    """The kinds of events that PyTorch records. Here all devices are recorded, whichever are named.
 
     Example:
         >>> import dl4all as dl
@@ -53,7 +53,7 @@ class ProfilerActivity(enum.Enum):
 
 
 class ProfilerAction(enum.Enum):
-    """What a profile does in a step: nothing, nothing yet, record, or record and then hand out.
+    """The action of a profile in a step: nothing, nothing yet, record, or record and then hand out.
 
     Example:
         >>> import dl4all as dl
@@ -282,7 +282,7 @@ class profile:
         return self._profile
 
     def events(self) -> list[Event]:
-        """What was recorded, as ``events`` of a ``dl.profile()``.
+        """The recorded events, as ``events`` of a ``dl.profile()``.
 
         Raises:
             ArgumentError: nothing was.

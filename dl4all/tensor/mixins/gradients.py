@@ -1,4 +1,4 @@
-"""What tensors have of differentiation: their gradients, their place in the graph, and hooks."""
+"""Differentiation as methods of tensors: their gradients, their place in the graph, and hooks."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class Properties(TensorBase):
 
     @property
     def ndim(self) -> int:
-        """How many axes there are.
+        """The number of axes.
 
         Example:
             >>> import dl4all as dl
@@ -26,7 +26,7 @@ class Properties(TensorBase):
         return len(self.shape)
 
     def dim(self) -> int:
-        """How many axes there are.
+        """The number of axes.
 
         Example:
             >>> import dl4all as dl
@@ -36,7 +36,7 @@ class Properties(TensorBase):
         return len(self.shape)
 
     def ndimension(self) -> int:
-        """How many axes there are.
+        """The number of axes.
 
         Example:
             >>> import dl4all as dl
@@ -100,7 +100,7 @@ class Properties(TensorBase):
         return self.strides if dim is None else self.strides[strides.axis("stride", dim, len(self.shape))]
 
     def storage_offset(self) -> int:
-        """How many elements of the storage lie before the first one of the tensor.
+        """The number of elements of the storage before the first one of the tensor.
 
         Example:
             >>> import dl4all as dl
@@ -110,7 +110,7 @@ class Properties(TensorBase):
         return self.offset
 
     def nelement(self) -> int:
-        """How many elements there are.
+        """The number of elements.
 
         Example:
             >>> import dl4all as dl
@@ -120,7 +120,7 @@ class Properties(TensorBase):
         return self.numel()
 
     def element_size(self) -> int:
-        """How many bytes an element takes.
+        """The bytes of an element.
 
         Example:
             >>> import dl4all as dl
@@ -131,7 +131,7 @@ class Properties(TensorBase):
 
     @property
     def itemsize(self) -> int:
-        """How many bytes an element takes.
+        """The bytes of an element.
 
         Example:
             >>> import dl4all as dl
@@ -142,7 +142,7 @@ class Properties(TensorBase):
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the elements take.
+        """The bytes of the elements.
 
         Example:
             >>> import dl4all as dl

@@ -23,7 +23,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def way(request: pytest.FixtureRequest) -> Way:
-    """How the backend is opened, each in turn."""
+    """The way in which the backend is opened, each in turn."""
     chosen: Way = request.param
     return chosen
 

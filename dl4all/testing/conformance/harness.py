@@ -23,7 +23,7 @@ class Bench:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the backend promises."""
+        """The capabilities that the backend promises."""
         return self.backend.capabilities
 
     @property

@@ -40,7 +40,7 @@ class Step(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many words it works on."""
+        """The number of words that it works on."""
         return min(piece.length for piece in self.pieces)
 
 

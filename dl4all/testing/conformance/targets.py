@@ -25,7 +25,7 @@ WAYS = pytest.StashKey[Sequence[Way]]()
 
 
 def ways_of(config: pytest.Config) -> Sequence[Way]:
-    """What the command line asks for, or the ``conftest.py`` that runs the suite.
+    """The backends that the command line asks for, or the ``conftest.py`` that runs the suite.
 
     Raises:
         pytest.UsageError: neither does, or there is no such backend.

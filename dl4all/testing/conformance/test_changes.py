@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("programs", "data")
 
 @pytest.mark.parametrize("changing", [[0, 1, 2], [0, 2], [1]])
 def test_new_push_constants(bench: Bench, changing: list[int]) -> None:
-    """Those given last stay; the others are as they were recorded."""
+    """The last push constants stay; the others are as they were recorded."""
     x = bench.put(words(1, N))
     ks = [1, 2, 3]
     recording = bench.record([bench.command("step_in_place", x, n=N, k=k) for k in ks], changing)

@@ -21,7 +21,7 @@ UNTRIED = {"memory_model", "cooperative_matrix"}  # nothing that dl4all runs nee
 
 
 def one_to_one(bench: Bench, name: str, data: npt.NDArray[Any], out: type, k: int = K) -> npt.NDArray[Any]:
-    """What a kernel makes of `data`, element by element."""
+    """The result of a kernel for `data`, element by element."""
     x, y = bench.put(data), bench.put(np.full(N, -1).astype(out))
     bench.run(name, x, y, n=N, k=k)
     result: npt.NDArray[Any] = np.empty(N, out)
@@ -104,7 +104,7 @@ def test_every_feature_is_tried() -> None:
 
 
 def test_nothing_unknown_is_named(bench: Bench) -> None:
-    """What is no SPIR-V capability belongs elsewhere: programs could never ask for it."""
+    """Capabilities are those of SPIR-V: programs could never ask for another."""
     assert bench.backend.features <= set(FEATURES.values())
 
 

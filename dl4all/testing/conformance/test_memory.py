@@ -46,7 +46,7 @@ def test_buffers_do_not_overlap(bench: Bench) -> None:
 
 @pytest.mark.usefixtures("data")
 def test_memory_that_the_host_sees(bench: Bench) -> None:
-    """What the device has written is there after a wait; what the host writes, for the next command."""
+    """The device's writes are there after a wait; the host's writes, for the next command."""
     sent, other = words(1, 1009), words(2, 1009)
     buffer = bench.put(sent, "host")
     bench.stream.synchronize()
@@ -87,7 +87,7 @@ def test_the_host_reads_what_a_program_wrote(bench: Bench, wait: str) -> None:
 
 @pytest.mark.usefixtures("data")
 def test_mapped_memory_of_any_kind_is_the_buffers(bench: Bench) -> None:
-    """Where ``device`` memory is mapped too."""
+    """Also where ``device`` memory is mapped."""
     sent = words(4, 257)
     buffer = bench.put(sent)
     bench.stream.synchronize()
@@ -107,7 +107,7 @@ def test_no_other_kind(bench: Bench) -> None:
 
 
 def test_memory_is_counted(bench: Bench) -> None:
-    """What a buffer takes is missing, as soon as the system has counted it."""
+    """The memory of a buffer is missing, as soon as the system has counted it."""
     missed, deadline, held = False, time.monotonic() + 20.0, []
     while not missed and time.monotonic() < deadline:  # other processes take and give memory meanwhile
         before = bench.backend.memory()

@@ -1,4 +1,4 @@
-"""What a program is given: push constants, specialization constants, bindings, workgroups."""
+"""The inputs of a program: push constants, specialization constants, bindings, workgroups."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_device_that_runs_no_programs_says_so(bench: Bench) -> None:
 
 @pytest.mark.usefixtures("programs", "data")
 class TestRunning:
-    """What they compute."""
+    """The results of programs."""
 
     def test_push_constants_of_128_bytes(self, bench: Bench) -> None:
         values = words(0, 96).reshape(3, 32)

@@ -59,7 +59,7 @@ def plus_product(code: Code, a: Value, b: Operand, c: Operand) -> Value:
 
 
 def product_error(code: Code, a: Value, b: Value, product: Value) -> Value:
-    """What ``product``, the rounded ``a * b``, lacks."""
+    """The difference between the exact product and ``product``, the rounded ``a * b``."""
     if provider.processor().fused:
         return code.intrinsic("fma", a, b, -product)
     a_high, b_high = leading_bits(code, a), leading_bits(code, b)

@@ -64,7 +64,7 @@ def element_of(type: str) -> str:
 
 
 def lanes_of(type: str) -> int:
-    """How many elements a value of a type has."""
+    """The number of elements of a value of a type."""
     match = VECTOR.fullmatch(type)
     return int(match[1]) if match else 1
 
@@ -389,7 +389,7 @@ class Code:
     # Memory
 
     def slot(self, number: int, type: str = "i64") -> Value:
-        """What the function was given in a slot: an address, an integer, or a float64 as ``"double"``."""
+        """The value of a slot of the function: an address, an integer, or a float64 as ``"double"``."""
         place = self.at(self.parameters[0], number, "i64")
         return self.emit(type, f"load {type}, {place!r}, align 8, !invariant.load !0")
 
@@ -511,7 +511,7 @@ class Code:
 
     @contextlib.contextmanager
     def if_(self, condition: Value) -> Iterator[None]:
-        """What is written within happens where a condition holds."""
+        """A block that runs where a condition holds."""
         then, end = self.label("then"), self.label("end")
         self.line(f"br i1 {condition.text}, label %{then}, label %{end}")
         self.begin(then)

@@ -44,7 +44,7 @@ def started() -> bool:
 
 
 def processor() -> Target:
-    """What kernels are compiled for."""
+    """The processor that kernels are compiled for."""
     return compiler().target
 
 
@@ -66,7 +66,7 @@ def function(text: Callable[..., Module], key: tuple[Any, ...], *, long: bool) -
 
 
 def description() -> str:
-    """What compiles kernels, and the vectors that they use; empty without a compiler.
+    """The compiler of kernels, and the vectors that they use; empty without a compiler.
 
     >>> description() in ("", f"LLVM {'.'.join(map(str, target.version()))}, {target.host().instructions}")
     True

@@ -1,4 +1,4 @@
-"""What compiled kernels may count on: llvmlite, the processor's vectors and registers, fused products."""
+"""The target of compiled kernels: llvmlite, the processor's vectors and registers, fused products."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ out:
 
 
 def wanted_threads() -> int:
-    """How many threads compute: DL4ALL_THREADS, OMP_NUM_THREADS, or the cores that this process may use.
+    """The number of threads that compute: DL4ALL_THREADS, OMP_NUM_THREADS, or the cores of this process.
 
     Raises:
         ConfigError: a setting is no number from 1 to 256.
@@ -312,7 +312,7 @@ def usable_cores() -> int:
 
 
 def _container_cores() -> int:
-    """How many cores' time the control group may take, rounded up; 0 without a limit."""
+    """The cores' time that the control group may take, rounded up; 0 without a limit."""
     with contextlib.suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
         return 0 if quota == "max" else -(-int(quota) // int(period))

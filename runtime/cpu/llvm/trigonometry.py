@@ -38,7 +38,7 @@ FUSED_HALF_PI_PARTS = (1.570796012878418, 3.1391647326017846e-7, 5.3903029534742
 
 EXACT_LIMIT, FUSED_EXACT_LIMIT = 8192.0, 71476.0
 SMALL_REST = 0.001
-"""Where there are no fused products, a rest below it may have lost its last bits."""
+"""A rest below it may have lost its last bits where there are no fused products."""
 
 TWO_OVER_PI_WORDS = (0, 0x28BE60DB, 0x9391054A, 0x7F09D5F4, 0x7D4D3770, 0x36D8A566, 0x4F10E410, 0)
 """The bits of 2 / pi, which start after 34 zeros."""

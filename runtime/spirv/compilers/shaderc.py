@@ -35,7 +35,7 @@ MAX_INCLUDE_DEPTH = 64
 
 
 class IncludeResult(ctypes.Structure):
-    """What an include callback hands to shaderc; an empty name means that ``content`` is an error."""
+    """The result of an include callback for shaderc; an empty name means that ``content`` is an error."""
 
     _fields_ = (
         ("name", c_char_p),
@@ -47,7 +47,7 @@ class IncludeResult(ctypes.Structure):
 
 
 class DlInfo(ctypes.Structure):
-    """What dladdr() says about an address."""
+    """The answer of dladdr() about an address."""
 
     _fields_ = (("file", c_char_p), ("base", c_void_p), ("symbol", c_char_p), ("address", c_void_p))
 
@@ -199,7 +199,7 @@ def _open(name: str) -> ctypes.CDLL:
 
 
 def _file_of(lib: ctypes.CDLL) -> Path:
-    """Where the loader found the library."""
+    """The file in which the loader found the library."""
     info = DlInfo()
     try:
         dladdr = ctypes.CDLL(None).dladdr

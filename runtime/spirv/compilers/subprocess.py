@@ -15,7 +15,7 @@ MAX_BYTES = 512 << 20  # a plain shader takes 40 MiB
 
 
 class Ended(NamedTuple):
-    """How a run ended and what it printed."""
+    """The end of a run and its output."""
 
     status: int
     output: bytes

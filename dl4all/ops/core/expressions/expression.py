@@ -151,7 +151,7 @@ class _Parser:
         self.advance()
 
     def expression(self, level: int) -> Expression:
-        """What binds at least as tightly as a level says."""
+        """Parse an expression that binds at least as tightly as a level says."""
         tree = self.operand()
         while self.token in PRECEDENCE and PRECEDENCE[self.token] >= level:
             operator = self.advance()
@@ -391,7 +391,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "magnitude": np.abs,
     "signum": np.sign,
 }
-"""What the functions in expressions compute; no expression calls others."""
+"""Functions of expressions in NumPy; no expression calls others."""
 
 
 def evaluate(tree: Expression, values: Mapping[str, Any]) -> Array:

@@ -310,7 +310,7 @@ def _agreeing(
 
 
 def _result(work: Work[C], candidate: C, device: Device) -> npt.NDArray[Any]:
-    """What a candidate computes; nan where it writes nothing."""
+    """The result of a candidate; nan where it writes nothing."""
     device.fill(work.out.storage, NAN)
     work.run(candidate)
     return work.out.on_host().copy()
@@ -396,7 +396,7 @@ def _folder(device: Device, *names: str) -> str:
 
 
 def _words(space: Space[Q, C], device: Device, *parts: Any) -> list[Any]:
-    """What identifies a record: device, driver, space and more parts."""
+    """The identity of a record: device, driver, space and more parts."""
     words = [list(part) if isinstance(part, tuple) else part for part in parts]
     return [*device_records.identity(device.name, device.info), space.name, space.fingerprint, *words]
 

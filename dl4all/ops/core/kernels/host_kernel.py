@@ -37,7 +37,7 @@ NO_CODES: Mapping[int, str] = {}
 
 
 class Layout:
-    """How the elements of an operand or a result lie: what a kernel may depend on. Strides count elements."""
+    """The layout of an operand or a result, as a kernel may depend on it. Strides count elements."""
 
     __slots__ = ("dtype", "shape", "strides")
 
@@ -104,7 +104,7 @@ def host_kernel(
 
 
 def kernel_of(name: str) -> Prepare | None:
-    """What prepares the kernels of this name; None without any, or without a compiler."""
+    """The function that prepares the kernels of this name; None without any, or without a compiler."""
     if not provider.available():
         return None
     _load_kernels()
@@ -185,7 +185,7 @@ class HostLaunch:
         self._function(self._packed(addresses, numbers))
 
     def bound(self, addresses: list[int], numbers: Sequence[float] = ()) -> Callable[[], object]:
-        """What computes with these addresses and numbers each time that it is called."""
+        """A function that computes with these addresses and numbers each time that it is called."""
         return functools.partial(self._function, self._packed(addresses, numbers))
 
     def _packed(self, addresses: list[int], numbers: Sequence[float]) -> bytes:

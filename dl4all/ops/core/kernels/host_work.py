@@ -25,7 +25,7 @@ NDArray = npt.NDArray[Any]
 
 
 class WorkKernel(NamedTuple):
-    """How compiled code does some work: by the host kernel of a name, prepared for these constants.
+    """Compiled code for some work: the host kernel of a name, prepared for these constants.
 
     ``prepare(*constants, reads, writes)`` takes lists of layouts and returns a launch, whose slots begin with
     the addresses of what is read and of what is written, and which is run with the numbers of the work.
@@ -46,7 +46,7 @@ class WorkKernel(NamedTuple):
 
 
 class ArrayView(NamedTuple):
-    """How an array lies in a piece of memory; strides and offset count bytes."""
+    """The layout of an array in a piece of memory; strides and offset count bytes."""
 
     shape: Shape
     dtype: np.dtype[Any]
@@ -114,7 +114,7 @@ class BodyCall:
         arrays[-1][...] = self.result(arrays[:-1], self.arguments)
 
     def result(self, arrays: Sequence[NDArray], arguments: dict[str, Any]) -> Any:
-        """What the body returns for these operands."""
+        """The result of the body for these operands."""
         given = iter(arrays)
         operands = [next(given) if operand is TENSOR else operand for operand in self.operands]
         if self.deferred:

@@ -1,4 +1,4 @@
-"""How devices other than the CPU run an op, and shaders that belong to no op."""
+"""Kernels of ops on devices other than the CPU, and shaders that belong to no op."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPTIONAL_SHADERS: list[Shader] = []
 
 @dataclass(frozen=True)
 class Kernel:
-    """How devices run an op.
+    """The kernel of an op on devices other than the CPU.
 
     ``run(out, *arrays, **arguments)`` fills the contiguous tensor `out`. ``shaders`` lists every shader that
     it may launch; a wheel ships them compiled. ``dtypes`` are the result types that it can compute.

@@ -72,7 +72,7 @@ def strided_grid(elements: int, workgroup: int, device: Device | None = None) ->
 
 
 def rounded_groups(groups: int, device: Device) -> int:
-    """How many of so many workgroups to launch where each can do the work of several in a loop.
+    """The number of workgroups to launch where each can do the work of several in a loop.
 
     GPUs begin workgroups for nothing and want many. On a software driver the threads of the processor run
     them one after the other, and beginning one costs as much as some hundred elements.

@@ -44,7 +44,7 @@ class Call(NamedTuple):
 
 
 def call_of(op: Any, operands: Sequence[Any]) -> Call | None:
-    """What a plan is looked up by; None for calls that no plan serves."""
+    """The key of a plan; None for calls that no plan serves."""
     if (
         capture.active is not None
         or recorder.active is not None
@@ -201,7 +201,7 @@ class Launches:
 def launches_of(
     log: launch_log.LaunchLog, storages: Sequence[Storage], results: Sequence[Storage]
 ) -> tuple[Launches, list[int]] | None:
-    """What was logged, and the places of the results; None if launches alone do not repeat it.
+    """The logged launches, and the places of the results; None if launches alone do not repeat the call.
 
     Args:
         log: of a call.

@@ -43,7 +43,7 @@ BATCH_PUSH = PushBlock(("optim/copy.comp", "optim/joined.comp"), BATCH_ROWS)
 
 
 class Role(NamedTuple):
-    """How a kernel uses one tensor of each job.
+    """The use of one tensor of each job by a kernel.
 
     ``width`` is the number of values per element; the first values of all elements come first. With
     ``single`` the tensor has one element, whatever the others of its job have.
@@ -54,7 +54,7 @@ class Role(NamedTuple):
     single: bool = False
 
     def values(self, elements: int) -> int:
-        """How many values the tensor of a job with so many elements has."""
+        """The number of values of a tensor whose job has so many elements."""
         return 1 if self.single else self.width * elements
 
 

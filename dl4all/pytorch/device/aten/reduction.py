@@ -84,7 +84,7 @@ AXES: dict[str, Callable[..., Any]] = {
     "nanmedian": ops.nanmedian,
     "nanmedian.dim": ops.nanmedian,
 }
-"""What takes dl4all's arguments in dl4all's order: the operand, axes, and whether they stay."""
+"""Functions with dl4all's arguments in dl4all's order: the operand, axes, and whether they stay."""
 
 
 def _over_dims(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What runs on the CPU because dl4all cannot compute it, counted by op.
+"""The fallback to the CPU of ops that dl4all cannot compute, counted by op.
 
 PyTorch calls :func:`on_cpu` for every op without a kernel for ``dlall``; kernels call :func:`because` for
 operands that they cannot take. Operands are downloaded, ATen's CPU kernel computes, results are uploaded, and
@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 
 @dataclasses.dataclass
 class Count:
-    """How often an op fell back, how long that took, and why the first time."""
+    """The number and the time of an op's fallbacks, and the reason of the first one."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -44,7 +44,7 @@ _mode: FallbackMode | None = None
 
 
 def mode() -> FallbackMode:
-    """What a fallback does: ``warn`` once per op, ``silent``, or ``error``; by DL4ALL_TORCH_FALLBACK."""
+    """The effect of a fallback: ``warn`` once per op, ``silent``, or ``error``; by DL4ALL_TORCH_FALLBACK."""
     return config.torch_fallback_setting() if _mode is None else _mode
 
 

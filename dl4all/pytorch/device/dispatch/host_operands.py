@@ -32,7 +32,7 @@ class _Copy:
 
 
 class HostOperands:
-    """How arguments get onto the device that a graph runs on, and results to where the graph has them.
+    """The way of arguments onto the device that a graph runs on, and of results to where the graph has them.
 
     Args:
         index: of the device.

@@ -1,4 +1,4 @@
-"""How ATen's ops get their kernels: by PyTorch functions, or by functions of dl4all tensors.
+"""Kernels of ATen's ops: PyTorch functions, or functions of dl4all tensors.
 
 :func:`declare` makes every form of an op from one function of dl4all tensors: the functional overload, the
 one that works in place, and those that write into tensors of the caller. What the function refuses, by an

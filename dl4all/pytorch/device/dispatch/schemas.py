@@ -1,4 +1,4 @@
-"""What of the schemas of ATen's ops matters to calls that are computed in another way than asked for."""
+"""Facts from the schemas of ATen's ops for calls that are computed in another way than asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What of an op's schema matters to a fallback."""
+    """Facts from an op's schema that matter to a fallback."""
 
     view: bool
     arguments: tuple[str, ...]

@@ -88,7 +88,7 @@ def _shown(result: TensorBase) -> TensorBase:
 
 
 class _Function:
-    """What is compiled: the runner with the tensors that it sees besides the arguments of a call."""
+    """The compiled function: the runner with the tensors that it sees besides the arguments of a call."""
 
     def __init__(self, name: str, runner: _Runner, constants: Sequence[TensorBase]) -> None:
         self.__name__ = name
@@ -204,7 +204,7 @@ class GraphCall:
         return True
 
     def recordings(self) -> int:
-        """How many recordings there are, of all its parts and kinds of arguments."""
+        """The number of recordings of all its parts and kinds of arguments."""
         parts = [call for _, call in self._parts if isinstance(call, GraphCall)]
         own = sum(map(len, self.compiled.specializations.values()))
         return own + sum(part.recordings() for part in parts)

@@ -60,7 +60,7 @@ PAGE = 1 << 20
 """Bytes of a storage whose address takes no lock to choose."""
 
 _pages = itertools.count(1 << 56, PAGE)
-"""Where PyTorch believes the next storage of up to a page to be: beyond what 64-bit processors can map."""
+"""The address at which PyTorch believes the next storage of up to a page: beyond what processors can map."""
 
 
 class _Ranges:
@@ -119,7 +119,7 @@ def over(
 
 
 def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """How many elements of a storage a tensor of this shape and these strides spans."""
+    """The number of elements of a storage that a tensor of this shape and these strides spans."""
     span = 1
     for size, stride in zip(shape, strides, strict=True):
         if not size:

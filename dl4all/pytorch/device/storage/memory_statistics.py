@@ -41,7 +41,7 @@ def reset_accumulated_memory_stats(device: Any = None) -> None:
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:
-    """What dl4all counts, by the names that ``torch.cuda.memory_stats`` has for it."""
+    """Counters of dl4all, by the names that ``torch.cuda.memory_stats`` has for them."""
     counts = memory.stats(device_at(index_of(device)))
     return {
         "allocated_bytes.all.current": counts.allocated,

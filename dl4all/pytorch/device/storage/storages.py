@@ -1,4 +1,4 @@
-"""What PyTorch's storages do with bytes in place, for storages on ``dlall``.
+"""Methods of PyTorch's storages that change bytes in place, for storages on ``dlall``.
 
 PyTorch's extension asks its C++ allocator for memory, which a backend in Python cannot have, and reads and
 writes bytes at the storage's address, where no memory is. Without the functions below each of these ends the

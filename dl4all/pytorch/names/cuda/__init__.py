@@ -1,4 +1,4 @@
-"""What scripts ask ``torch.cuda``: there is no CUDA, and whatever asks first goes on without it.
+"""Names of ``torch.cuda`` that scripts ask: there is no CUDA, and whatever asks first goes on without it.
 
 GPUs of all makers, NVIDIA's too, are reached through Vulkan: ``dl.device("gpu")``, :mod:`dl4all.accelerator`.
 """

@@ -24,7 +24,7 @@ PyTree = Any
 
 @dataclass(frozen=True)
 class TreeSpec:
-    """How a nest is put together again from what is in it.
+    """The structure of a nest, by which it is put together again from its leaves.
 
     Args:
         type: the class of the container; None for a leaf, which is anything else.
@@ -45,7 +45,7 @@ class TreeSpec:
 
 
 def _parts(tree: Any) -> tuple[Any, list[Any]] | None:
-    """What a container has beside its parts, and these; None for a leaf."""
+    """The context of a container and its parts; None for a leaf."""
     if isinstance(tree, tuple) and (type(tree) is tuple or hasattr(tree, "_fields")):
         return None, list(tree)
     if type(tree) is list:
@@ -72,7 +72,7 @@ def _container(kind: Any, context: Any, parts: list[Any]) -> Any:
 
 
 def tree_flatten(tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None) -> tuple[list[Any], TreeSpec]:
-    """What is in a nest of lists, tuples, named tuples, dicts and deques, and how these are put together.
+    """The leaves of a nest of lists, tuples, named tuples, dicts and deques, and its structure.
 
     Args:
         tree: the nest, or anything else, which is a leaf.
@@ -116,7 +116,7 @@ def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> PyTree:
 
 
 def tree_leaves(tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None) -> list[Any]:
-    """What is in a nest, from left to right.
+    """The leaves of a nest, from left to right.
 
     Example:
         >>> tree_leaves([1, (2, {"a": 3})])

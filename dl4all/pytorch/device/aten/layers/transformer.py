@@ -1,4 +1,4 @@
-"""What ``nn.MultiheadAttention`` and ``nn.TransformerEncoderLayer`` call where no gradient is needed.
+"""Kernels of ``nn.MultiheadAttention`` and ``nn.TransformerEncoderLayer`` where no gradient is needed.
 
 ATen has kernels of these for a few devices. Here they are compositions, of the ops that training runs.
 """

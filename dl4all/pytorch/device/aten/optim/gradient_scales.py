@@ -1,4 +1,4 @@
-"""What ``torch.amp.GradScaler`` does on the device, without waiting for it."""
+"""Kernels of ``torch.amp.GradScaler`` on the device, without waiting for it."""
 
 from __future__ import annotations
 
