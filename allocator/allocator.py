@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from dl4all.allocator.allocation import Allocation, Stats, Strategy
-from dl4all.allocator.budget import Driver, Source
+from dl4all.allocator.budget import Driver, MemorySource
 from dl4all.allocator.host_memory import HostMemory
 from dl4all.allocator.storage import Storage
 from dl4all.errors import OutOfMemoryError
@@ -75,7 +75,7 @@ class Allocator:
 
     def __init__(
         self,
-        backend: Source,
+        backend: MemorySource,
         strategy: Callable[[Driver], Strategy],
         synchronize: Callable[[], None],
         record_event: Callable[[Any], Event],

@@ -12,7 +12,7 @@ from dl4all.runtime.protocols import Buffer, Memory
 SPARE = 16  # allocations that are left for transfers and the driver itself
 
 
-class Source(Protocol):
+class MemorySource(Protocol):
     """The methods of a backend that a budget needs."""
 
     @property
@@ -37,7 +37,7 @@ class Driver:
     ``limit`` is the user's; the driver's own says how much it still has.
     """
 
-    def __init__(self, backend: Source, synchronize: Callable[[], None]) -> None:
+    def __init__(self, backend: MemorySource, synchronize: Callable[[], None]) -> None:
         self.limits = backend.info.limits
         self.limit: int | None = None
         self.reserved = 0

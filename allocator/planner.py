@@ -31,7 +31,7 @@ class Lifetime(NamedTuple):
         return self.first <= other.last and other.first <= self.last
 
 
-class Place(NamedTuple):
+class MemoryPlace(NamedTuple):
     """The place of a tensor: its buffer, and its first byte there."""
 
     buffer: int
@@ -39,11 +39,11 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """Places in the order of the lifetimes, and the sizes of the buffers they are in."""
 
     lifetimes: tuple[Lifetime, ...]
-    places: tuple[Place, ...]
+    places: tuple[MemoryPlace, ...]
     buffers: tuple[int, ...]
     lower_bound: int  # bytes alive at the worst step, not rounded
 
@@ -54,7 +54,7 @@ class Plan:
 
 def plan(
     lifetimes: Iterable[Lifetime], alignment: int = 256, largest: int = 1 << 30, *, offsets: bool = True
-) -> Plan:
+) -> MemoryPlan:
     """Find places for tensors.
 
     Args:
@@ -68,7 +68,7 @@ def plan(
 
     >>> found = plan([Lifetime(100, 0, 1), Lifetime(300, 1, 2), Lifetime(200, 2, 3)], alignment=4)
     >>> found.nbytes, found.lower_bound, found.places[2]
-    (500, 500, Place(buffer=0, offset=300))
+    (500, 500, MemoryPlace(buffer=0, offset=300))
     """
     given = tuple(lifetimes)
     for lifetime in given:
@@ -84,7 +84,7 @@ def plan(
     place_all = _with_offsets if offsets else _in_turns
     found = [place_all(given, order, alignment, largest) for order in orders]
     places, buffers = min(found, key=lambda result: sum(result[1]))
-    return Plan(given, tuple(places), tuple(buffers), lower_bound(given))
+    return MemoryPlan(given, tuple(places), tuple(buffers), lower_bound(given))
 
 
 def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
@@ -104,8 +104,8 @@ def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
 
 def _with_offsets(
     lifetimes: Sequence[Lifetime], order: Iterable[int], alignment: int, largest: int
-) -> tuple[list[Place], list[int]]:
-    places = [Place(0, 0)] * len(lifetimes)
+) -> tuple[list[MemoryPlace], list[int]]:
+    places = [MemoryPlace(0, 0)] * len(lifetimes)
     taken: list[list[tuple[int, int, Lifetime]]] = []  # of each buffer: from, to, when
     sizes: list[int] = []
     for i in order:
@@ -119,7 +119,7 @@ def _with_offsets(
             buffer, offset = len(taken), 0
             taken.append([])
             sizes.append(0)
-        places[i] = Place(buffer, offset)
+        places[i] = MemoryPlace(buffer, offset)
         taken[buffer].append((offset, offset + size, one))
         sizes[buffer] = max(sizes[buffer], offset + size)
     return places, sizes
@@ -138,8 +138,8 @@ def _gap(spans: list[tuple[int, int]], size: int) -> int:
 
 def _in_turns(
     lifetimes: Sequence[Lifetime], order: Iterable[int], alignment: int, largest: int
-) -> tuple[list[Place], list[int]]:
-    places = [Place(0, 0)] * len(lifetimes)
+) -> tuple[list[MemoryPlace], list[int]]:
+    places = [MemoryPlace(0, 0)] * len(lifetimes)
     users: list[list[Lifetime]] = []
     sizes: list[int] = []
     for i in order:
@@ -154,14 +154,14 @@ def _in_turns(
             sizes.append(0)
         users[buffer].append(one)
         sizes[buffer] = max(sizes[buffer], size)
-        places[i] = Place(buffer, 0)
+        places[i] = MemoryPlace(buffer, 0)
     return places, sizes
 
 
 class Arena:
     """The memory of a plan. It goes back when the arena and all of its storages are gone."""
 
-    def __init__(self, made: Plan, buffers: Sequence[Storage]) -> None:
+    def __init__(self, made: MemoryPlan, buffers: Sequence[Storage]) -> None:
         self.plan = made
         self._buffers = tuple(buffers)  # one storage for each buffer of the plan
 

@@ -51,7 +51,7 @@ class Work(NamedTuple):
     after: Callable[[], object] = lambda: None
 
 
-def workloads(name: str, module: spirv.Module) -> dict[str, Work]:
+def workloads(name: str, module: spirv.SpirvModule) -> dict[str, Work]:
     """What to time on a device."""
     backend = registry.open_device(name)
     stream = backend.stream

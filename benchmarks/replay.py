@@ -46,7 +46,7 @@ Changes = Iterator[dict[int, Dispatch] | None]
 Row = dict[str, float]
 
 
-def workloads(backend: Backend, module: spirv.Module) -> dict[str, Callable[[], object]]:
+def workloads(backend: Backend, module: spirv.SpirvModule) -> dict[str, Callable[[], object]]:
     """What to time on a device."""
     program, stream = backend.program(module, ()), backend.stream
     spans = [span(backend.allocate(4 * ELEMENTS)) for _ in range(COUNT + 1)]

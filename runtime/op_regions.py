@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 
-from dl4all.runtime.scopes import Setting, assigned
+from dl4all.runtime.scopes import ScopedSetting, assigned
 
 watched = False
 """Whether a device that is open shows regions to a tool."""
@@ -22,7 +22,7 @@ class Region:
         self.name = name
 
 
-_path: Setting[tuple[Region, ...]] = Setting(())
+_path: ScopedSetting[tuple[Region, ...]] = ScopedSetting(())
 
 
 def path() -> tuple[Region, ...]:

@@ -5,7 +5,7 @@ A package brings one through an entry point::
     [project.entry-points."dl4all.backends"]
     mine = "my_package.backend"
 
-What the entry point names, a module or any other object, has the two functions of :class:`Source`.
+What the entry point names, a module or any other object, has the two functions of :class:`DeviceSource`.
 dl4all's own backends are entry points too, which need not be installed to be found.
 """
 
@@ -31,7 +31,7 @@ NOT_A_BACKEND = ("auto", "gpu")  # names of devices that mean something else
 logger = logging.getLogger("dl4all")
 
 
-class Source(Protocol):
+class DeviceSource(Protocol):
     """The origin of the devices of one backend."""
 
     def find(self) -> Iterable[DeviceInfo]:
@@ -54,7 +54,7 @@ class Source(Protocol):
 class Plugins(NamedTuple):
     """The backends that can be used, and for each of the others why it cannot."""
 
-    sources: dict[str, Source]
+    sources: dict[str, DeviceSource]
     refused: dict[str, str]
 
 
@@ -85,10 +85,10 @@ def reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _import(entry: EntryPoint) -> Source:
+def _import(entry: EntryPoint) -> DeviceSource:
     if entry.name in NOT_A_BACKEND or not re.fullmatch(r"[a-z][a-z0-9_]*", entry.name):
         raise ValueError(f"{_names([entry])} needs another name: small letters, digits and underscores")
-    source: Source = entry.load()
+    source: DeviceSource = entry.load()
     for function in ("find", "open"):
         if not callable(getattr(source, function, None)):
             raise TypeError(f"{_names([entry])} has no function {function}()")

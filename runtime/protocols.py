@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.runtime.spirv import Module
+from dl4all.runtime.spirv import SpirvModule
 
 Bytes = npt.NDArray[np.uint8]
 Grid = tuple[int, int, int]
@@ -116,7 +116,7 @@ class Program(Protocol):
     """A compiled compute shader with its specialization constants fixed."""
 
     @property
-    def module(self) -> Module: ...
+    def module(self) -> SpirvModule: ...
 
     @property
     def writes(self) -> tuple[bool, ...]:
@@ -276,7 +276,7 @@ class Backend(Protocol):
     def memory(self) -> Memory:
         """The memory that is left, as far as the driver tells."""
 
-    def program(self, module: Module, constants: Sequence[int]) -> Program:
+    def program(self, module: SpirvModule, constants: Sequence[int]) -> Program:
         """Build a pipeline. `constants` are uint32 bit patterns for spec ids 0, 1, 2, ...
 
         Raises:

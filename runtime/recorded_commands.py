@@ -8,7 +8,7 @@ from typing import Any
 from dl4all.errors import DeviceError
 from dl4all.runtime.hazards import accesses
 from dl4all.runtime.protocols import Command, Dispatch
-from dl4all.runtime.validation import Owner, check_changes, check_changing, check_command
+from dl4all.runtime.validation import ValidatedBackend, check_changes, check_changing, check_command
 
 
 class RecordedCommands:
@@ -19,7 +19,9 @@ class RecordedCommands:
         DeviceError: something that a command uses was freed.
     """
 
-    def __init__(self, owner: Owner, commands: Sequence[Command], changing: Collection[int]) -> None:
+    def __init__(
+        self, owner: ValidatedBackend, commands: Sequence[Command], changing: Collection[int]
+    ) -> None:
         for command in commands:
             check_command(owner, command)
         self.recorded = tuple(commands)

@@ -27,7 +27,7 @@ from dl4all.config import calibrates_by_itself, device_setting, least_limits, sh
 from dl4all.errors import BackendMissingError, ConfigError, DeviceError, UnknownDeviceError
 from dl4all.runtime import fork, measurements, plugins, selection
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.runtime.plugins import Source
+from dl4all.runtime.plugins import DeviceSource
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.protocols import Backend
 from dl4all.runtime.selection import Choice
@@ -74,7 +74,7 @@ def find() -> Found:
     return Found(tuple(sorted(found, key=lambda info: info.type == "cpu")), problems)
 
 
-def _devices_of(name: str, source: Source) -> list[DeviceInfo]:
+def _devices_of(name: str, source: DeviceSource) -> list[DeviceInfo]:
     found = list(source.find())
     for info in found:
         if not isinstance(info, DeviceInfo):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dl4all.errors import ShaderError
 from dl4all.runtime.device_info import Limits
-from dl4all.runtime.spirv import Module
+from dl4all.runtime.spirv import SpirvModule
 
 # SPIR-V capabilities that every device of Vulkan 1.1 has, and what others are called in ``features``.
 CORE = ("Shader", "Matrix", "GroupNonUniform")
@@ -27,7 +27,7 @@ MAX_BINDINGS = 8  # buffers of one dispatch; a device may allow fewer, but at le
 
 
 def check_interface(
-    module: Module, constants: Sequence[int], limits: Limits, features: frozenset[str]
+    module: SpirvModule, constants: Sequence[int], limits: Limits, features: frozenset[str]
 ) -> None:
     """Refuse what a Vulkan device would silently get wrong.
 
@@ -65,7 +65,7 @@ def check_interface(
         )
 
 
-def check_bindings(module: Module) -> None:
+def check_bindings(module: SpirvModule) -> None:
     """Refuse a shader that is wrong on every device.
 
     Raises:

@@ -27,7 +27,7 @@ class Scope:
         self.outer = outer
 
 
-class Setting(threading.local, Generic[T]):
+class ScopedSetting(threading.local, Generic[T]):
     """A value of each thread."""
 
     def __init__(self, value: T) -> None:
@@ -36,10 +36,10 @@ class Setting(threading.local, Generic[T]):
 
 
 @contextlib.contextmanager
-def assigned(setting: Setting[T], value: T) -> Iterator[None]:
+def assigned(setting: ScopedSetting[T], value: T) -> Iterator[None]:
     """Within the ``with`` block, a setting has another value in this thread.
 
-    >>> indent = Setting(0)
+    >>> indent = ScopedSetting(0)
     >>> with assigned(indent, 4):
     ...     indent.value
     4

@@ -19,7 +19,7 @@ from dl4all.runtime.protocols import (
 )
 
 
-class Owner(Protocol):
+class ValidatedBackend(Protocol):
     """A backend that knows what it has made."""
 
     @property
@@ -38,7 +38,7 @@ class Owner(Protocol):
     def programs(self) -> Collection[Any]: ...
 
 
-def check_allocation(backend: Owner, nbytes: int, kind: MemoryKind) -> None:
+def check_allocation(backend: ValidatedBackend, nbytes: int, kind: MemoryKind) -> None:
     """Refuse sizes and kinds of memory that there are not.
 
     Raises:
@@ -50,7 +50,7 @@ def check_allocation(backend: Owner, nbytes: int, kind: MemoryKind) -> None:
         )
 
 
-def check_command(backend: Owner, command: Command) -> None:
+def check_command(backend: ValidatedBackend, command: Command) -> None:
     """Refuse a command that does not fit the device or what it works on.
 
     Raises:
@@ -117,7 +117,7 @@ def _described(command: Any) -> str:
     return f"{command.groups} of {command.program.module.name}"
 
 
-def check_transfer(backend: Owner, span: Span, data: Bytes) -> None:
+def check_transfer(backend: ValidatedBackend, span: Span, data: Bytes) -> None:
     """Refuse an upload or download that is larger than its span.
 
     Raises:
@@ -128,7 +128,7 @@ def check_transfer(backend: Owner, span: Span, data: Bytes) -> None:
         raise ArgumentError(f"[{backend.name}] {data.size} bytes do not fit a span of {span.nbytes}")
 
 
-def check_span(backend: Owner, span: Span) -> None:
+def check_span(backend: ValidatedBackend, span: Span) -> None:
     """Refuse a span of what is not there.
 
     Raises:
@@ -142,7 +142,7 @@ def check_span(backend: Owner, span: Span) -> None:
         raise ArgumentError(f"[{backend.name}] {nbytes} bytes from {offset} on: both must be multiples of 4")
 
 
-def _check_place(backend: Owner, span: Span) -> None:
+def _check_place(backend: ValidatedBackend, span: Span) -> None:
     buffer, offset, nbytes = span
     if buffer not in backend.buffers:
         raise DeviceError(f"[{backend.name}] the buffer was freed, or belongs to another device")
@@ -153,7 +153,7 @@ def _check_place(backend: Owner, span: Span) -> None:
         )
 
 
-def check_dispatch(backend: Owner, command: Dispatch) -> None:
+def check_dispatch(backend: ValidatedBackend, command: Dispatch) -> None:
     """As :func:`check_command`."""
     program, spans, groups, push, _ = command
     if program not in backend.programs:
@@ -187,7 +187,7 @@ def check_dispatch(backend: Owner, command: Dispatch) -> None:
         )
 
 
-def _refuse_span(backend: Owner, program: Any, span: Span) -> None:
+def _refuse_span(backend: ValidatedBackend, program: Any, span: Span) -> None:
     """Say what is wrong with a span that a dispatch is to bind."""
     check_span(backend, span)
     limits, alignment = backend.info.limits, backend.capabilities.offset_alignment

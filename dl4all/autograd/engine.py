@@ -16,7 +16,7 @@ from dl4all.errors import GradientError
 from dl4all.ops.core import tape
 from dl4all.ops.core.kernels.host_work import host_work
 from dl4all.ops.core.op import empty
-from dl4all.ops.core.tape import Edge, Gradient, Hook, Node
+from dl4all.ops.core.tape import Edge, Gradient, GradientNode, Hook
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import NODE, BatchedTensorBase, Batching, all_samples
 from dl4all.ops.elementwise.arithmetic import add, clone
@@ -49,7 +49,7 @@ class _PendingGradients:
     def __init__(self) -> None:
         self._of_leaves: dict[int, tuple[TensorBase, list[TensorBase]]] = {}  # the leaf and parts of its sum
         # By the node's number, negative, so that the heap has the node on top that was made last.
-        self._of_nodes: dict[int, tuple[Node, list[Gradient]]] = {}
+        self._of_nodes: dict[int, tuple[GradientNode, list[Gradient]]] = {}
         self._waiting: list[int] = []
 
     def add(self, edge: Edge | None, gradient: Gradient) -> None:
@@ -80,7 +80,7 @@ class _PendingGradients:
         """The leaves and their gradients."""
         return ((leaf, _total(parts)) for leaf, parts in self._of_leaves.values())
 
-    def pop(self) -> tuple[Node, list[Gradient]] | None:
+    def pop(self) -> tuple[GradientNode, list[Gradient]] | None:
         """The waiting node that was made last: every node that used its outputs was made later."""
         return self._of_nodes.pop(heapq.heappop(self._waiting)) if self._waiting else None
 
@@ -184,7 +184,7 @@ def backpropagate(
     return [results[target] for target in targets_of_grad]
 
 
-def _show(node: Node, grads: list[Gradient], results: dict[Target, Gradient]) -> None:
+def _show(node: GradientNode, grads: list[Gradient], results: dict[Target, Gradient]) -> None:
     """Give the gradients of a node's outputs to hooks, which may change them, and to those who want them."""
     for output, gradient in enumerate(grads):
         if gradient is not None:
@@ -204,7 +204,7 @@ def _target(edge: Edge | None) -> Target:
 def _uses_of_leaves(roots: Iterable[TensorBase]) -> Counter[int]:
     """The number of edges of the graph that lead to each leaf, by its id."""
     uses = Counter[int]()
-    seen: set[Node] = set()
+    seen: set[GradientNode] = set()
     stack = [tape.edge_of(root) for root in roots]
     while stack:
         edge = stack.pop()
@@ -218,7 +218,9 @@ def _uses_of_leaves(roots: Iterable[TensorBase]) -> Counter[int]:
     return uses
 
 
-def _give_complete(node: Node, uses: Counter[int], pending: _PendingGradients, leaf_ready: LeafReady) -> None:
+def _give_complete(
+    node: GradientNode, uses: Counter[int], pending: _PendingGradients, leaf_ready: LeafReady
+) -> None:
     """Give away the gradients of leaves that nothing more is added to, now that this node has run."""
     for edge in node.edges:
         if edge is not None and edge.leaf is not None:
@@ -229,16 +231,16 @@ def _give_complete(node: Node, uses: Counter[int], pending: _PendingGradients, l
                     leaf_ready(edge.leaf, _call_hooks(edge.leaf.grad_meta.hooks.values(), gradient))
 
 
-def _nodes_before(targets: Collection[Target], roots: Iterable[TensorBase]) -> set[Node]:
+def _nodes_before(targets: Collection[Target], roots: Iterable[TensorBase]) -> set[GradientNode]:
     """The nodes that must compute their inputs' gradients for one of the targets to get its own."""
-    reachable: dict[int, Node] = {}
+    reachable: dict[int, GradientNode] = {}
     stack = [tape.edge_of(root) for root in roots]
     while stack:
         edge = stack.pop()
         if edge is not None and edge.node is not None and edge.node.number not in reachable:
             reachable[edge.node.number] = edge.node
             stack += edge.node.edges
-    needed: set[Node] = set()
+    needed: set[GradientNode] = set()
     for _, node in sorted(reachable.items()):
         edges = [edge for edge in node.edges if edge is not None]
         if any(_target(edge) in targets or edge.node in needed for edge in edges):
@@ -246,7 +248,7 @@ def _nodes_before(targets: Collection[Target], roots: Iterable[TensorBase]) -> s
     return needed
 
 
-def _input_gradients(node: Node, grads: list[Gradient], create_graph: bool) -> Sequence[Gradient]:
+def _input_gradients(node: GradientNode, grads: list[Gradient], create_graph: bool) -> Sequence[Gradient]:
     """The gradients of a node's inputs; where anomalies are to be detected, without any."""
     try:
         gradients = node.apply(grads, connected=create_graph)
@@ -263,7 +265,7 @@ def _input_gradients(node: Node, grads: list[Gradient], create_graph: bool) -> S
     return gradients
 
 
-def _origin(node: Node) -> str:
+def _origin(node: GradientNode) -> str:
     return f"\n[{node.name}] was called here:\n{node.trace}"
 
 
@@ -276,7 +278,7 @@ def _call_hooks(hooks: Iterable[Hook], gradient: TensorBase) -> TensorBase:
     return gradient
 
 
-def _retain(node: Node, output: int, gradient: TensorBase) -> None:
+def _retain(node: GradientNode, output: int, gradient: TensorBase) -> None:
     """Add the gradient of an output to its ``grad`` if ``retain_grad`` asked for that."""
     tensor = node.retained[output]() if output in node.retained else None
     if tensor is not None:

@@ -33,7 +33,7 @@ Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class Network:
+class LadderNetwork:
     """A network, and the shape of one sample of its input; where `kinds` is given, of so many words."""
 
     make: Callable[[], dl.nn.Module]
@@ -48,11 +48,13 @@ class Network:
 
 
 NETWORKS = {
-    "mlp": Network(lambda: dl.models.MLP(784, [128], CLASSES), (784,)),
-    "lenet": Network(lambda: dl.models.LeNet(CLASSES), (1, 28, 28)),
-    "gpt": Network(lambda: dl.models.GPT(WORDS, LENGTH, 4, 4, 128), (LENGTH,), WORDS),
-    "tagger": Network(lambda: dl.models.LSTMTagger(WORDS, TAGS, 32, 32), (16,), WORDS),
-    **{name: Network(make, PHOTOGRAPH) for name, make in MODELS.items() if name not in ("mlp", "lenet")},
+    "mlp": LadderNetwork(lambda: dl.models.MLP(784, [128], CLASSES), (784,)),
+    "lenet": LadderNetwork(lambda: dl.models.LeNet(CLASSES), (1, 28, 28)),
+    "gpt": LadderNetwork(lambda: dl.models.GPT(WORDS, LENGTH, 4, 4, 128), (LENGTH,), WORDS),
+    "tagger": LadderNetwork(lambda: dl.models.LSTMTagger(WORDS, TAGS, 32, 32), (16,), WORDS),
+    **{
+        name: LadderNetwork(make, PHOTOGRAPH) for name, make in MODELS.items() if name not in ("mlp", "lenet")
+    },
 }
 
 
@@ -144,7 +146,7 @@ def _programs(graph: Graph, device: dl.Device) -> Graph:
 
 
 def _call(
-    network: Network,
+    network: LadderNetwork,
     device: dl.Device,
     batch: int,
     train: bool,
@@ -180,7 +182,7 @@ def _call(
 
 
 def _compiled_call(
-    network: Network, device: dl.Device, batch: int, train: bool, optimize: Optimize
+    network: LadderNetwork, device: dl.Device, batch: int, train: bool, optimize: Optimize
 ) -> tuple[Call, int]:
     """A call that replays a graph, and how many dispatches that has, or functions of the CPU.
 

@@ -25,7 +25,7 @@ MIN_SECONDS = 0.1  # for a problem, even if less is left of the budget
 KERNELS = sorted({*SPACES, matvec.SPACE.name})
 
 
-class Row(NamedTuple):
+class TuneRow(NamedTuple):
     """The outcome for a problem, or the reason why there is none."""
 
     kernel: str
@@ -86,7 +86,7 @@ def tune(name: str, kernels: tuple[str, ...], budget: float, as_json: bool, rese
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _search(device: dl.Device, spaces: Sequence[Space[Any, Any]], budget: float) -> Iterator[Row]:
+def _search(device: dl.Device, spaces: Sequence[Space[Any, Any]], budget: float) -> Iterator[TuneRow]:
     """Tune every problem of every space, with a progress bar on stderr."""
     problems = [(space, label, problem) for space in spaces for label, problem in _problems(space)]
     end = time.monotonic() + budget
@@ -96,9 +96,9 @@ def _search(device: dl.Device, spaces: Sequence[Space[Any, Any]], budget: float)
             progress.update(bar, completed=index, description=f"{space.name}: {label}")
             share = max((end - time.monotonic()) / (len(problems) - index), MIN_SECONDS)
             try:
-                yield Row(space.name, label, autotune.tune(space, device, problem, share))
+                yield TuneRow(space.name, label, autotune.tune(space, device, problem, share))
             except Dl4allError as error:  # too large for the device, say; others may fit
-                yield Row(space.name, label, None, str(error))
+                yield TuneRow(space.name, label, None, str(error))
 
 
 def _problems(space: Space[Any, Any]) -> list[tuple[str, Any]]:
@@ -107,7 +107,7 @@ def _problems(space: Space[Any, Any]) -> list[tuple[str, Any]]:
     return [(label, problem) for label, problem in space.problems if (label, problem) in first.values()]
 
 
-def _report(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _report(rows: Sequence[TuneRow]) -> list[dict[str, Any]]:
     return [
         {
             "kernel": row.kernel,
@@ -119,7 +119,7 @@ def _report(rows: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def _table(rows: Sequence[Row], device: str) -> Table:
+def _table(rows: Sequence[TuneRow], device: str) -> Table:
     table = Table(title=f"Tuned: {device}")
     for heading in ("kernel", "problem", "built-in choice", "ms", "best ms", "gain", "chosen"):
         table.add_column(heading, justify="right" if "ms" in heading or heading == "gain" else "left")
@@ -139,7 +139,7 @@ def _table(rows: Sequence[Row], device: str) -> Table:
     return table
 
 
-def _remarks(rows: Sequence[Row]) -> Iterator[str]:
+def _remarks(rows: Sequence[TuneRow]) -> Iterator[str]:
     """Remarks on the table: failures, refused kernels and settings, each once."""
     for kernel, problem, _, failure in rows:
         if failure:

@@ -48,7 +48,7 @@ class Reading:
         self.sample: int | None = None  # the index of the data set that is being read
 
 
-class Job(Reading):
+class BatchJob(Reading):
     """A batch that a thread makes.
 
     Args:
@@ -100,7 +100,7 @@ class Worker(threading.Thread):
     """A thread that does jobs until it is given None; before the first one it calls `begin`."""
 
     def __init__(
-        self, jobs: queue.SimpleQueue[Job | None], name: str, begin: Callable[[], None] | None
+        self, jobs: queue.SimpleQueue[BatchJob | None], name: str, begin: Callable[[], None] | None
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._jobs, self._begin = jobs, begin
@@ -126,10 +126,10 @@ class Workers:
         self, count: int, name: str, begin: Callable[[int], None] | None = None, first: int = 0
     ) -> None:
         self._count, self._name, self._begin, self._first = count, name, begin, first
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[BatchJob | None] = queue.SimpleQueue()
         self._threads: list[Worker] = []
 
-    def submit(self, job: Job) -> Job:
+    def submit(self, job: BatchJob) -> BatchJob:
         """Give the threads a job.
 
         Raises:
@@ -206,8 +206,8 @@ class Prefetch:
             self._makers = [Workers(workers, name, begin)]
         self._uploader = None if device is None else Workers(1, "dl4all-upload")
         self._upload = None if device is None else Upload(device)
-        self._waiting: deque[Job] = deque()  # asked for and not used, the next one first
-        self._made: Job | None = None  # the one that the uploader waits for
+        self._waiting: deque[BatchJob] = deque()  # asked for and not used, the next one first
+        self._made: BatchJob | None = None  # the one that the uploader waits for
         self._made_in = fork.generation
         _live.add(self)
 
@@ -241,11 +241,11 @@ class Prefetch:
         if self._made is not None:
             self._made.abandon()
 
-    def _next(self) -> tuple[Job, Job] | None:
+    def _next(self) -> tuple[BatchJob, BatchJob] | None:
         """The next batch: the job that makes it, and the one whose result it is; None after the last."""
         while len(self._waiting) < self._limit and (entry := next(self._batches, None)) is not None:
             number, indices = entry
-            job = Job(number, partial(self._make, indices=indices))
+            job = BatchJob(number, partial(self._make, indices=indices))
             maker = self._makers[indices if len(self._makers) > 1 else 0]
             self._waiting.append(maker.submit(job))
         if not self._waiting:
@@ -254,9 +254,9 @@ class Prefetch:
         if self._uploader is None or self._upload is None:
             return made, made
         self._made, upload = made, self._upload
-        return made, self._uploader.submit(Job(made.number, lambda _: map_arrays(made.result(), upload)))
+        return made, self._uploader.submit(BatchJob(made.number, lambda _: map_arrays(made.result(), upload)))
 
-    def _result(self, made: Job, job: Job) -> Any:
+    def _result(self, made: BatchJob, job: BatchJob) -> Any:
         fork.check_own(self._made_in, "DataLoader")
         try:
             return job.result(self._timeout)
@@ -267,7 +267,7 @@ class Prefetch:
             ) from None
 
 
-def _whereabouts(made: Job, job: Job) -> str:
+def _whereabouts(made: BatchJob, job: BatchJob) -> str:
     """Who is at a batch that does not come."""
     if job is not made and job.worker and made.done:
         return f"worker {job.worker} uploads it"

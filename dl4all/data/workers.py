@@ -37,11 +37,11 @@ class WorkerInfo:
     dataset: Any
 
 
-class _State(threading.local):
+class _WorkerState(threading.local):
     info: WorkerInfo | None = None
 
 
-_state = _State()
+_state = _WorkerState()
 
 
 def get_worker_info() -> WorkerInfo | None:

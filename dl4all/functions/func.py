@@ -90,7 +90,7 @@ def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) 
 
     def gradient_and_value(*args: Any, **kwargs: Any) -> Any:
         chosen = _chosen("grad", args, argnums)
-        call = _Call("grad", func, args, kwargs, chosen, has_aux)
+        call = _TransformCall("grad", func, args, kwargs, chosen, has_aux)
         value = call.tensor_result()
         if value.numel() != 1:
             raise ShapeError(f"[grad] the function must return one element, got shape {value.shape}")
@@ -120,7 +120,7 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
         >>> back(dl.tensor([1.0, 10.0]))[0].tolist()
         [2.0, 40.0]
     """
-    call = _Call("vjp", func, primals, {}, tuple(range(len(primals))), has_aux)
+    call = _TransformCall("vjp", func, primals, {}, tuple(range(len(primals))), has_aux)
     outputs: list[Any] = []
     build = _rebuilder("vjp", call.value, outputs)
 
@@ -202,7 +202,7 @@ def jacrev(
     """
 
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        call = _Call("jacrev", func, args, kwargs, _chosen("jacrev", args, argnums), has_aux)
+        call = _TransformCall("jacrev", func, args, kwargs, _chosen("jacrev", args, argnums), has_aux)
         outputs: list[Any] = []
         build = _rebuilder("jacrev", call.value, outputs)
         found = []
@@ -293,7 +293,7 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dic
     )
 
 
-class _Call:
+class _TransformCall:
     """One call of a function in which some tensors of some arguments stand for leaves of their own."""
 
     def __init__(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from dl4all.io.weight_file import USUAL_LIMITS, Limits, Malformed, brief
+from dl4all.io.weight_file import USUAL_LIMITS, Malformed, ReadLimits, brief
 
 __all__ = ["REMEDY", "Constructor", "check_key", "mapping", "unpickle"]
 
@@ -49,7 +49,7 @@ def unpickle(
     stream: BinaryIO,
     find_global: Callable[[str], object],
     load_persistent: Callable[[object], object],
-    limits: Limits = USUAL_LIMITS,
+    limits: ReadLimits = USUAL_LIMITS,
 ) -> object:
     """Read one pickle; the stream is then after its STOP.
 

@@ -19,7 +19,16 @@ from dl4all.io.files import replaced
 from dl4all.io.torch_container import Contents, is_torch, open_container
 from dl4all.io.torch_object import STORAGES
 from dl4all.io.torch_writer import Pickled, write_torch
-from dl4all.io.weight_file import MAX_TENSORS, Array, Limits, Malformed, brief, explained, limits_of, opened
+from dl4all.io.weight_file import (
+    MAX_TENSORS,
+    Array,
+    Malformed,
+    ReadLimits,
+    brief,
+    explained,
+    limits_of,
+    opened,
+)
 from dl4all.io.weights import load_weights, save_weights
 from dl4all.nn.module import Parameter
 from dl4all.ops.core.tensor_base import Size
@@ -146,7 +155,7 @@ def load(
     return {name: from_numpy(array, target) for name, array in arrays.items()}
 
 
-def _read(file: BinaryIO, limits: Limits, places: _Places) -> Any:
+def _read(file: BinaryIO, limits: ReadLimits, places: _Places) -> Any:
     contents = open_container(file, limits)
     try:
         tensors = _tensors(contents.root)
@@ -184,13 +193,13 @@ def _arrays_of(obj: Any) -> dict[str, Array]:
     }
 
 
-def _tensors(root: object) -> dict[str, torch_object.Tensor]:
+def _tensors(root: object) -> dict[str, torch_object.StoredTensor]:
     """All records of tensors in an object, by where they stand; what is met again, once."""
-    found: dict[str, torch_object.Tensor] = {}
+    found: dict[str, torch_object.StoredTensor] = {}
     seen: set[int] = set()
 
     def visit(value: object, place: str) -> None:
-        if isinstance(value, torch_object.Tensor):
+        if isinstance(value, torch_object.StoredTensor):
             found[place] = value
         elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
             seen.add(id(value))
@@ -264,19 +273,19 @@ class _Rebuild:
         """The value that stands for what was found in the pickle."""
         if id(found) not in self._made:
             made = self._make(found)
-            if isinstance(found, (list, dict, torch_object.Tensor)):  # what others may refer to as well
+            if isinstance(found, (list, dict, torch_object.StoredTensor)):  # what others may refer to as well
                 self._made[id(found)] = made
             return made
         return self._made[id(found)]
 
     def _make(self, found: Any) -> Any:
-        if isinstance(found, torch_object.Tensor):
+        if isinstance(found, torch_object.StoredTensor):
             return self._tensor(found)
         if isinstance(found, torch_object.Element):
             return np.dtype(found.name if found.name in STORAGES else "float32")
-        if isinstance(found, torch_object.Size):
+        if isinstance(found, torch_object.StoredSize):
             return Size(found.sizes)
-        if isinstance(found, torch_object.Storage):
+        if isinstance(found, torch_object.StoredStorage):
             raise Malformed("holds a storage without a tensor; save the tensor")
         if isinstance(found, list):
             items = self._made[id(found)] = []
@@ -292,7 +301,7 @@ class _Rebuild:
             return tuple([self.value(item) for item in found])
         return found
 
-    def _tensor(self, record: torch_object.Tensor) -> Tensor:
+    def _tensor(self, record: torch_object.StoredTensor) -> Tensor:
         view = (record.key, record.element)
         if view not in self._flat:
             elements = self._elements[view]

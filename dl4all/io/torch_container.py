@@ -21,15 +21,15 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dl4all.io.torch_object import Element, Storage, Tensor, read_object
-from dl4all.io.weight_file import Array, Limits, Malformed, brief, decode, read_bytes
+from dl4all.io.torch_object import Element, StoredStorage, StoredTensor, read_object
+from dl4all.io.weight_file import Array, Malformed, ReadLimits, brief, decode, read_bytes
 
 __all__ = ["DEVICES_FILE", "Contents", "is_torch", "open_container"]
 
 ZIP_MAGIC = b"PK\x03\x04"
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_VERSION = 1001
-HEAD = Limits(0)  # of the small pickles before the one with the tensors
+HEAD = ReadLimits(0)  # of the small pickles before the one with the tensors
 
 DEVICES_FILE = "devices.json"
 """An entry of dl4all's own: the devices of storages that were not on the CPU, by their keys. The pickle says
@@ -41,13 +41,13 @@ class Contents:
     """The contents of a file, before the bytes of its storages are read."""
 
     root: object  # the pickled object, with records for its tensors
-    storages: dict[str, Storage]
+    storages: dict[str, StoredStorage]
     fetch: Callable[[set[str]], dict[str, NDArray[np.uint8]]]
     """Reads the bytes of storages."""
     order: str = "<"
     devices: dict[str, str] = field(default_factory=dict)  # of storages, where they differ from the tag
 
-    def elements(self, tensors: Mapping[str, Tensor]) -> dict[tuple[str, Element], Array]:
+    def elements(self, tensors: Mapping[str, StoredTensor]) -> dict[tuple[str, Element], Array]:
         """The decoded elements of the storages that tensors view, by key and element type.
 
         Args:
@@ -74,7 +74,7 @@ def is_torch(start: bytes) -> bool:
     return start.startswith(ZIP_MAGIC) or LEGACY_MAGIC.to_bytes(10, "little") in start[:32]
 
 
-def open_container(file: BinaryIO, limits: Limits) -> Contents:
+def open_container(file: BinaryIO, limits: ReadLimits) -> Contents:
     """The contents of a file of torch.save, in either container.
 
     Raises:
@@ -92,7 +92,7 @@ def open_container(file: BinaryIO, limits: Limits) -> Contents:
 class _Directory:
     """A file of which zipfile reads the directory, and no more of that than the limits allow."""
 
-    def __init__(self, file: BinaryIO, limits: Limits) -> None:
+    def __init__(self, file: BinaryIO, limits: ReadLimits) -> None:
         self._file, self._limits = file, limits
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
@@ -103,7 +103,7 @@ class _Directory:
         return self._file.read(size)
 
 
-def _open_zip(file: BinaryIO, limits: Limits) -> Contents:
+def _open_zip(file: BinaryIO, limits: ReadLimits) -> Contents:
     """The contents of a zip archive, the format since torch 1.6."""
     with zipfile.ZipFile(cast("BinaryIO", _Directory(file, limits))) as archive:
         entries = {entry.filename: entry for entry in archive.infolist()}
@@ -175,7 +175,7 @@ def _read_entry(file: BinaryIO, entry: zipfile.ZipInfo) -> NDArray[np.uint8]:
     return raw
 
 
-def _open_legacy(file: BinaryIO, limits: Limits) -> Contents:
+def _open_legacy(file: BinaryIO, limits: ReadLimits) -> Contents:
     """The contents in the format before torch 1.6."""
     head = io.BytesIO(file.read(limits.pickle_bytes))
     magic, version, _system = (read_object(head, HEAD)[0] for _ in range(3))

@@ -12,9 +12,9 @@ from typing import BinaryIO
 import numpy as np
 
 from dl4all.io.safe_pickle import REMEDY, Constructor, check_key, mapping, unpickle
-from dl4all.io.weight_file import LAYOUTS, USUAL_LIMITS, Array, Limits, Malformed, brief
+from dl4all.io.weight_file import LAYOUTS, USUAL_LIMITS, Array, Malformed, ReadLimits, brief
 
-__all__ = ["STORAGES", "Element", "Size", "Storage", "Tensor", "read_object"]
+__all__ = ["STORAGES", "Element", "StoredSize", "StoredStorage", "StoredTensor", "read_object"]
 
 MAX_RANK = 32  # of arrays in NumPy 1.26
 
@@ -44,7 +44,7 @@ class Element:
 
 
 @dataclass(frozen=True)
-class Storage:
+class StoredStorage:
     """The bytes from start to stop of the storage with a key."""
 
     key: str
@@ -55,14 +55,14 @@ class Storage:
 
 
 @dataclass(frozen=True)
-class Size:
+class StoredSize:
     """Stands for a `torch.Size`."""
 
     sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Tensor:
+class StoredTensor:
     """A view of a storage: offset in bytes, strides in elements."""
 
     key: str
@@ -116,13 +116,13 @@ def _sizes(*values: object) -> list[int]:
     return sizes
 
 
-def _tensor(storage: object, offset: object, shape: object, strides: object, element: object) -> Tensor:
+def _tensor(storage: object, offset: object, shape: object, strides: object, element: object) -> StoredTensor:
     """The record of a tensor, checked to lie within its storage.
 
     Raises:
         Malformed: an argument is of another type or out of range.
     """
-    if not isinstance(storage, Storage) or not isinstance(element, Element):
+    if not isinstance(storage, StoredStorage) or not isinstance(element, Element):
         raise Malformed("is damaged: a tensor without a storage or an element type")
     if not isinstance(shape, tuple) or not isinstance(strides, tuple) or len(shape) != len(strides):
         raise Malformed("is damaged: a tensor's shape and strides do not match")
@@ -138,7 +138,7 @@ def _tensor(storage: object, offset: object, shape: object, strides: object, ele
         raise Malformed(f"is damaged: a tensor of {brief(str(sizes))} elements")
     if not count:
         begin, steps = storage.start, [0] * len(sizes)  # nothing is read, so nothing can be out of range
-    return Tensor(storage.key, element, begin, tuple(sizes), tuple(steps))
+    return StoredTensor(storage.key, element, begin, tuple(sizes), tuple(steps))
 
 
 def _refuse_metadata(metadata: object) -> None:
@@ -146,8 +146,8 @@ def _refuse_metadata(metadata: object) -> None:
         raise Malformed(f"has a tensor with metadata (a lazy negation, say); {REMEDY}")
 
 
-def _rebuild_tensor(storage: object, offset: object, shape: object, strides: object) -> Tensor:
-    element = storage.element if isinstance(storage, Storage) else None
+def _rebuild_tensor(storage: object, offset: object, shape: object, strides: object) -> StoredTensor:
+    element = storage.element if isinstance(storage, StoredStorage) else None
     return _tensor(storage, offset, shape, strides, element)
 
 
@@ -159,7 +159,7 @@ def _rebuild_tensor_v2(
     requires_grad: object,
     hooks: object,
     metadata: object = None,
-) -> Tensor:
+) -> StoredTensor:
     _refuse_metadata(metadata)
     return replace(_rebuild_tensor(storage, offset, shape, strides), requires_grad=requires_grad is True)
 
@@ -173,13 +173,13 @@ def _rebuild_tensor_v3(
     hooks: object,
     element: object,
     metadata: object = None,
-) -> Tensor:
+) -> StoredTensor:
     _refuse_metadata(metadata)
     return replace(_tensor(storage, offset, shape, strides, element), requires_grad=requires_grad is True)
 
 
-def _parameter(data: object, requires_grad: object = True, hooks: object = None) -> Tensor:
-    if not isinstance(data, Tensor):
+def _parameter(data: object, requires_grad: object = True, hooks: object = None) -> StoredTensor:
+    if not isinstance(data, StoredTensor):
         raise Malformed("is damaged: a parameter without a tensor")
     return replace(data, requires_grad=requires_grad is True, is_parameter=True)
 
@@ -202,8 +202,8 @@ def _set(items: Iterable[object] = ()) -> set[object]:
     return set(found)
 
 
-def _size(sizes: Iterable[object] = ()) -> Size:
-    return Size(tuple(_sizes(*sizes)))
+def _size(sizes: Iterable[object] = ()) -> StoredSize:
+    return StoredSize(tuple(_sizes(*sizes)))
 
 
 def _bytes(text: object, encoding: object = "latin1") -> bytes:
@@ -251,18 +251,20 @@ def _find_global(name: str) -> object:
     return _GLOBALS[name]
 
 
-def read_object(stream: BinaryIO, limits: Limits = USUAL_LIMITS) -> tuple[object, dict[str, Storage]]:
+def read_object(
+    stream: BinaryIO, limits: ReadLimits = USUAL_LIMITS
+) -> tuple[object, dict[str, StoredStorage]]:
     """The pickled object, and the storages that its tensors view, by key."""
-    storages: dict[str, Storage] = {}
+    storages: dict[str, StoredStorage] = {}
 
-    def load_persistent(saved: object) -> Storage:
+    def load_persistent(saved: object) -> StoredStorage:
         if not isinstance(saved, tuple) or saved[0] != "storage":
             raise Malformed(f"holds a whole module, not its weights; {REMEDY}")
         _, element, key, location, numel, *view = saved
         if not isinstance(key, str) or not isinstance(element, Element) or not isinstance(location, str):
             raise TypeError
         (count,) = _sizes(numel)
-        whole = storages.setdefault(key, Storage(key, element, 0, count * element.itemsize, location))
+        whole = storages.setdefault(key, StoredStorage(key, element, 0, count * element.itemsize, location))
         if whole.stop != count * element.itemsize or whole.element != element:
             raise Malformed(f"is damaged: it declares storage {brief(key)} in two ways")
         if not view or view[0] is None:
@@ -271,6 +273,6 @@ def read_object(stream: BinaryIO, limits: Limits = USUAL_LIMITS) -> tuple[object
         begin, stop = (n * element.itemsize for n in (_sizes(first)[0], sum(_sizes(first, length))))
         if stop > whole.stop:
             raise Malformed(f"is damaged: a view reaches beyond the end of storage {brief(key)}")
-        return Storage(key, element, begin, stop, location)
+        return StoredStorage(key, element, begin, stop, location)
 
     return unpickle(stream, _find_global, load_persistent, limits), storages

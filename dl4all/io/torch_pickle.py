@@ -6,7 +6,7 @@ import logging
 from os import fspath
 
 from dl4all.io.torch_container import Contents, is_torch, open_container
-from dl4all.io.torch_object import Tensor
+from dl4all.io.torch_object import StoredTensor
 from dl4all.io.weight_file import (
     MAX_EXPANDED_BYTES,
     MAX_TENSORS,
@@ -71,7 +71,7 @@ def load_torch(path: StrPath, *, max_tensors: int = MAX_TENSORS, key: str | None
     return arrays
 
 
-def _state_dict(root: object, key: str | None) -> tuple[dict[str, Tensor], str | None, list[object]]:
+def _state_dict(root: object, key: str | None) -> tuple[dict[str, StoredTensor], str | None, list[object]]:
     """The state dict in a checkpoint: the object itself, or its entry `key`, "state_dict" or "model".
 
     Returns:
@@ -81,19 +81,19 @@ def _state_dict(root: object, key: str | None) -> tuple[dict[str, Tensor], str |
         Malformed: there is none.
     """
     if not isinstance(root, dict):
-        kind = "a single tensor" if isinstance(root, Tensor) else f"a {type(root).__name__}"
+        kind = "a single tensor" if isinstance(root, StoredTensor) else f"a {type(root).__name__}"
         raise Malformed(f"holds {kind}, not a state dict; save model.state_dict(), or use dl.load(path)")
     table, where = root, "its"
     if key is not None:
         if not isinstance(root.get(key), dict):
             raise Malformed(f"has no state dict under {key!r}; its {len(root)} keys: {_listed(list(root))}")
         table, where = root[key], f"the {brief(key)}'s"
-    elif not all(isinstance(value, Tensor) for value in root.values()):
+    elif not all(isinstance(value, StoredTensor) for value in root.values()):
         for name in _NAMES_IN_CHECKPOINTS:
             if isinstance(root.get(name), dict):
                 key, table, where = name, root[name], f"the {name}'s"
                 break
-    tensors = {name: value for name, value in table.items() if isinstance(value, Tensor)}
+    tensors = {name: value for name, value in table.items() if isinstance(value, StoredTensor)}
     if len(tensors) == len(table) and all(isinstance(name, str) for name in tensors):
         return tensors, key, [name for name in root if name != key] if table is not root else []
     odd = next(name for name in table if name not in tensors or not isinstance(name, str))
@@ -109,7 +109,7 @@ def _listed(names: list[object]) -> str:
     return ", ".join(brief(str(name), 40) for name in names[:8]) + (", ..." if len(names) > 8 else "")
 
 
-def _arrays(tensors: dict[str, Tensor], contents: Contents) -> dict[str, Array]:
+def _arrays(tensors: dict[str, StoredTensor], contents: Contents) -> dict[str, Array]:
     """The tensors as arrays."""
     elements = contents.elements(tensors)
     arrays: dict[str, Array] = {}

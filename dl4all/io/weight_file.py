@@ -50,7 +50,7 @@ class Malformed(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
+class ReadLimits:
     """Limits for reading a file before its tensors are known: a bound on time and memory.
 
     A tensor takes about 38 opcodes and 150 bytes of a pickle, 80 bytes of a zip archive's directory, and 12
@@ -96,10 +96,10 @@ class Limits:
         )
 
 
-USUAL_LIMITS = Limits(MAX_TENSORS)
+USUAL_LIMITS = ReadLimits(MAX_TENSORS)
 
 
-def limits_of(name: str, max_tensors: int) -> Limits:
+def limits_of(name: str, max_tensors: int) -> ReadLimits:
     """The limits that a caller chose.
 
     Raises:
@@ -107,7 +107,7 @@ def limits_of(name: str, max_tensors: int) -> Limits:
     """
     if max_tensors < 0:
         raise ArgumentError(f"[{name}] max_tensors must be at least 0, got {max_tensors}")
-    return Limits(max_tensors)
+    return ReadLimits(max_tensors)
 
 
 @contextlib.contextmanager

@@ -19,8 +19,8 @@ from dl4all.io.torch_writer import Pickled, write_torch
 from dl4all.io.weight_file import (
     MAX_TENSORS,
     Array,
-    Limits,
     Malformed,
+    ReadLimits,
     StrPath,
     brief,
     decode,
@@ -128,7 +128,7 @@ def save_weights(path: StrPath, arrays: Mapping[str, Array | Tensor]) -> None:
             raise OSError(f"{target}: cannot be written: {error}") from error
 
 
-def _read_safetensors(path: StrPath, file: BinaryIO, limits: Limits) -> dict[str, Array]:
+def _read_safetensors(path: StrPath, file: BinaryIO, limits: ReadLimits) -> dict[str, Array]:
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
     if length <= file.seek(0, os.SEEK_END):  # otherwise it is damaged

@@ -14,14 +14,14 @@ from dl4all.errors import ArgumentError
 Kind = Literal["forward", "backward"]
 
 
-class Step(NamedTuple):
+class StageStep(NamedTuple):
     """An action of a stage on one micro-batch."""
 
     kind: Kind
     micro_batch: int
 
 
-Schedule = list[list[Step]]
+Schedule = list[list[StageStep]]
 """The steps of each stage, in their order."""
 
 
@@ -64,13 +64,13 @@ SCHEDULES: dict[str, Callable[[int, int], int]] = {
 """The micro-batches that a stage takes forward before the first goes backward, by the stages from it on."""
 
 
-def _steps(ahead: int, micro_batches: int) -> list[Step]:
+def _steps(ahead: int, micro_batches: int) -> list[StageStep]:
     """First `ahead` forward, then one backward and one forward in turn, then the rest backward."""
-    steps = [Step("forward", number) for number in range(ahead)]
+    steps = [StageStep("forward", number) for number in range(ahead)]
     for number in range(micro_batches):
-        steps.append(Step("backward", number))
+        steps.append(StageStep("backward", number))
         if ahead + number < micro_batches:
-            steps.append(Step("forward", ahead + number))
+            steps.append(StageStep("forward", ahead + number))
     return steps
 
 
@@ -78,12 +78,12 @@ def only(kind: Kind, stages: int, micro_batches: int) -> Schedule:
     """All micro-batches one way, in their order.
 
     >>> only("forward", 1, 2)
-    [[Step(kind='forward', micro_batch=0), Step(kind='forward', micro_batch=1)]]
+    [[StageStep(kind='forward', micro_batch=0), StageStep(kind='forward', micro_batch=1)]]
     """
-    return [[Step(kind, number) for number in range(micro_batches)] for _ in range(stages)]
+    return [[StageStep(kind, number) for number in range(micro_batches)] for _ in range(stages)]
 
 
-def most_alive(steps: Sequence[Step]) -> int:
+def most_alive(steps: Sequence[StageStep]) -> int:
     """Of how many micro-batches at a time a stage keeps the activations.
 
     >>> [most_alive(steps) for steps in schedule_of("1f1b", stages=3, micro_batches=8)]

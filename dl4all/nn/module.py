@@ -14,7 +14,7 @@ from dl4all.nn.hooks import Hook, Hooks, everywhere
 from dl4all.nn.members import Members
 from dl4all.nn.parameter import Buffer
 from dl4all.nn.parameter import Parameter as Parameter
-from dl4all.nn.placement import Placement
+from dl4all.nn.placement import PlacementMethods
 from dl4all.nn.state import Incompatible, Weights
 from dl4all.nn.summary import Summary, summary
 from dl4all.tensor.sparse import SparseTensor
@@ -41,7 +41,7 @@ def _uninitialized(module: Any, what: str) -> ModuleError:
     return ModuleError(f"[{name}] {what}: call super().__init__() first in the __init__ of {name}")
 
 
-class Module(HookMethods, Placement):
+class Module(HookMethods, PlacementMethods):
     """Base class of all layers and networks.
 
     A subclass calls ``super().__init__()``, assigns parameters and submodules to attributes,

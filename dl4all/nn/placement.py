@@ -16,10 +16,10 @@ from dl4all.tensor.creation import empty
 from dl4all.tensor.sparse import SparseTensor
 from dl4all.tensor.tensor import Tensor
 
-M = TypeVar("M", bound="Placement")
+M = TypeVar("M", bound="PlacementMethods")
 
 
-class Placement:
+class PlacementMethods:
     """Methods that move and convert a module; a part of :class:`dl4all.nn.Module`."""
 
     def _state(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:

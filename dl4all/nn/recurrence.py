@@ -100,7 +100,7 @@ def sequence(
     return result, [tape.alias(regions[name].of(result)) for name in names]
 
 
-def _problem(weights: Weights, how: Steps) -> layout.Problem:
+def _problem(weights: Weights, how: Steps) -> layout.SequenceProblem:
     return layout.check_problem("recurrent", weights.weight_hh, weights.weight_hr, how.mode, how.sizes)
 
 

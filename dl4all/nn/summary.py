@@ -35,7 +35,7 @@ class Network(Protocol):
     def eval(self) -> Network: ...
 
 
-class Row(NamedTuple):
+class SummaryRow(NamedTuple):
     """One call of one module."""
 
     name: str
@@ -55,7 +55,7 @@ class Summary(NamedTuple):
         True
     """
 
-    rows: list[Row]
+    rows: list[SummaryRow]
     parameters: int
     trainable: int
     flops: int
@@ -100,7 +100,7 @@ def summary(module: Network, *inputs: Any) -> Summary:
         [('', '(2, 3)', 15, 48), ('0', '(2, 3)', 15, 48), ('1', '(2, 3)', 0, 0)]
     """
     open_calls: list[_OpenCall] = []
-    rows: list[Row | None] = []
+    rows: list[SummaryRow | None] = []
     names = {submodule: name for name, submodule in module.named_modules()}
     training = [submodule for submodule in names if submodule.training]
 
@@ -115,7 +115,7 @@ def summary(module: Network, *inputs: Any) -> Summary:
         row, flops_before = open_calls.pop()
         parameters = sum(parameter.numel() for parameter in submodule.parameters())
         flops = flops_so_far() - flops_before
-        rows[row] = Row(names[submodule], type(submodule).__name__, _shape(output), parameters, flops)
+        rows[row] = SummaryRow(names[submodule], type(submodule).__name__, _shape(output), parameters, flops)
 
     hooks = [submodule.register_forward_pre_hook(begin) for submodule in names]
     hooks += [submodule.register_forward_hook(end) for submodule in names]

@@ -15,10 +15,10 @@ from dl4all.optim.state.options import (
     step_constants,
 )
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, Kernels
+from dl4all.optim.step.kernels import Constants, OptimizerKernels
 from dl4all.tensor.tensor import Tensor
 
-ADADELTA = Kernels("adadelta", 2, "float sign, weight_decay, lr, rho, one_minus_rho, eps;")
+ADADELTA = OptimizerKernels("adadelta", 2, "float sign, weight_decay, lr, rho, one_minus_rho, eps;")
 
 
 class Adadelta(ElementwiseOptimizer):
@@ -84,7 +84,7 @@ class Adadelta(ElementwiseOptimizer):
     def _constants(self, group: dict[str, Any], step: int, *numbers: float) -> Constants:
         return step_constants(group, "weight_decay", "lr", "rho", 1.0 - number(group["rho"]), "eps")
 
-    def _kernels(self, group: dict[str, Any]) -> Kernels:
+    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
         return ADADELTA
 
     def _rule(self, group: dict[str, Any]) -> str:

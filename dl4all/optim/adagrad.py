@@ -9,10 +9,10 @@ import numpy as np
 from dl4all.optim.optimizer import NDArray, ParamsT
 from dl4all.optim.state.options import check_not_negative, descent_gradient, number, step_constants
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, Kernels
+from dl4all.optim.step.kernels import Constants, OptimizerKernels
 from dl4all.tensor.tensor import Tensor
 
-ADAGRAD = Kernels("adagrad", 1, "float sign, weight_decay, lr, eps;")
+ADAGRAD = OptimizerKernels("adagrad", 1, "float sign, weight_decay, lr, eps;")
 
 
 class Adagrad(ElementwiseOptimizer):
@@ -86,7 +86,7 @@ class Adagrad(ElementwiseOptimizer):
         lr = number(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
         return step_constants(group, "weight_decay", lr, "eps")
 
-    def _kernels(self, group: dict[str, Any]) -> Kernels:
+    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
         return ADAGRAD
 
     def _rule(self, group: dict[str, Any]) -> str:

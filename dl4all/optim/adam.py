@@ -17,15 +17,15 @@ from dl4all.optim.state.options import (
     step_constants,
 )
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, Kernels
+from dl4all.optim.step.kernels import Constants, OptimizerKernels
 from dl4all.tensor.tensor import Tensor
 
 _CONSTANTS = (
     "float sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, step_size, "
     "root_correction2, eps;"
 )
-ADAM = Kernels("adam", 2, _CONSTANTS)
-AMSGRAD = Kernels("adam", 3, _CONSTANTS)
+ADAM = OptimizerKernels("adam", 2, _CONSTANTS)
+AMSGRAD = OptimizerKernels("adam", 3, _CONSTANTS)
 
 
 class Adam(ElementwiseOptimizer):
@@ -106,7 +106,7 @@ class Adam(ElementwiseOptimizer):
             number(group["lr"]) / (1.0 - beta1**step), math.sqrt(1.0 - beta2**step), "eps",
         )  # fmt: skip
 
-    def _kernels(self, group: dict[str, Any]) -> Kernels:
+    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
         return AMSGRAD if group["amsgrad"] else ADAM
 
     def _rule(self, group: dict[str, Any]) -> str:

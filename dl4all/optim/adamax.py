@@ -15,10 +15,10 @@ from dl4all.optim.state.options import (
     step_constants,
 )
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, Kernels
+from dl4all.optim.step.kernels import Constants, OptimizerKernels
 from dl4all.tensor.tensor import Tensor
 
-ADAMAX = Kernels("adamax", 2, "float sign, weight_decay, one_minus_beta1, beta2, step_size, eps;")
+ADAMAX = OptimizerKernels("adamax", 2, "float sign, weight_decay, one_minus_beta1, beta2, step_size, eps;")
 
 
 class Adamax(ElementwiseOptimizer):
@@ -86,7 +86,7 @@ class Adamax(ElementwiseOptimizer):
         size = number(group["lr"]) / (1.0 - beta1**step)
         return step_constants(group, "weight_decay", 1.0 - beta1, beta2, size, "eps")
 
-    def _kernels(self, group: dict[str, Any]) -> Kernels:
+    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
         return ADAMAX
 
     def _rule(self, group: dict[str, Any]) -> str:

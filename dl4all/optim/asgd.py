@@ -16,10 +16,10 @@ from dl4all.optim.state.options import (
     step_constants,
 )
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, Kernels
+from dl4all.optim.step.kernels import Constants, OptimizerKernels
 from dl4all.tensor.tensor import Tensor
 
-AVERAGED = Kernels("asgd", 1, "float sign, weight_decay, shrink, step_size, weight;")
+AVERAGED = OptimizerKernels("asgd", 1, "float sign, weight_decay, shrink, step_size, weight;")
 
 
 class ASGD(ElementwiseOptimizer):
@@ -96,7 +96,7 @@ class ASGD(ElementwiseOptimizer):
         rate, weight = numbers
         return step_constants(group, "weight_decay", 1.0 - group["lambd"] * rate, rate, weight)
 
-    def _kernels(self, group: dict[str, Any]) -> Kernels:
+    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
         return AVERAGED
 
     def _rule(self, group: dict[str, Any]) -> str:

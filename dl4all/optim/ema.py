@@ -14,14 +14,14 @@ from dl4all.ops.core.kernels.multi_tensor import MultiTensor
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import fresh_copy, overwrite
 from dl4all.optim.step.host_step import update_jobs
-from dl4all.optim.step.kernels import Kernels, no_kernel_of
+from dl4all.optim.step.kernels import OptimizerKernels, no_kernel_of
 from dl4all.scheduler import fallback
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.listeners import capture
 from dl4all.tensor.arguments import checked_state
 from dl4all.tensor.tensor import Tensor
 
-EMA_KERNELS = Kernels("ema", 0, "float weight;")
+EMA_KERNELS = OptimizerKernels("ema", 0, "float weight;")
 
 
 def move_averages(pairs: Sequence[tuple[Tensor, Tensor]], weight: float, plans: MultiTensor) -> None:

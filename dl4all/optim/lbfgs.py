@@ -10,7 +10,7 @@ import numpy as np
 from dl4all.autograd import enable_grad, no_grad
 from dl4all.errors import ArgumentError, GradientError
 from dl4all.ops.indexing.concatenation import cat
-from dl4all.optim.line_search import Point, strong_wolfe
+from dl4all.optim.line_search import LinePoint, strong_wolfe
 from dl4all.optim.optimizer import Optimizer, ParamsT
 from dl4all.optim.state.options import check_not_negative, number
 from dl4all.optim.state.saved_state import check_numbers, on_host
@@ -146,7 +146,7 @@ class LBFGS(Optimizer):
                     value, gradient = evaluate()
                     loss, evaluated = float(value), 1
             else:
-                start = Point(0.0, loss, gradient, slope)
+                start = LinePoint(0.0, loss, gradient, slope)
                 point, evaluated = _search(group, params, evaluate, direction, start, step, evaluations)
                 _move(params, direction, point.step)
                 loss, gradient, step = point.loss, point.gradient, point.step
@@ -182,19 +182,19 @@ def _search(
     params: list[Tensor],
     evaluate: Callable[[], tuple[Any, Tensor]],
     direction: Tensor,
-    start: Point,
+    start: LinePoint,
     step: float,
     evaluations: int,
-) -> tuple[Point, int]:
+) -> tuple[LinePoint, int]:
     """The point that the line search finds, and its number of evaluations; parameters are as before."""
     before = [p.clone() for p in params]
 
-    def point_at(step: float) -> Point:
+    def point_at(step: float) -> LinePoint:
         _move(params, direction, step)
         loss, gradient = evaluate()
         for p, value in zip(params, before, strict=True):
             p.copy_(value)
-        return Point(step, float(loss), gradient, gradient.dot(direction).item())
+        return LinePoint(step, float(loss), gradient, gradient.dot(direction).item())
 
     size, most = _largest(direction), group["max_eval"] - evaluations
     return strong_wolfe(point_at, start, step, size, group["tolerance_change"], most)

@@ -19,7 +19,7 @@ MARGIN = 0.1
 """The share of a bracket at its ends in which a trial makes too little progress."""
 
 
-class Point(NamedTuple):
+class LinePoint(NamedTuple):
     """A point on the line: the step that leads to it, with loss, gradient and slope there."""
 
     step: float
@@ -28,12 +28,12 @@ class Point(NamedTuple):
     slope: float
 
 
-Evaluate = Callable[[float], Point]
+Evaluate = Callable[[float], LinePoint]
 
 
 def strong_wolfe(
-    evaluate: Evaluate, start: Point, step: float, size: float, tolerance: float, most: int
-) -> tuple[Point, int]:
+    evaluate: Evaluate, start: LinePoint, step: float, size: float, tolerance: float, most: int
+) -> tuple[LinePoint, int]:
     """A point that satisfies the conditions, or the best one that was found.
 
     Args:
@@ -66,7 +66,9 @@ def strong_wolfe(
     return bracket[low], iteration + 1
 
 
-def _first_bracket(evaluate: Evaluate, start: Point, step: float, most: int) -> tuple[list[Point], int, bool]:
+def _first_bracket(
+    evaluate: Evaluate, start: LinePoint, step: float, most: int
+) -> tuple[list[LinePoint], int, bool]:
     """Two points between which one lies that satisfies the conditions, or twice the one that does.
 
     Returns:
@@ -85,7 +87,7 @@ def _first_bracket(evaluate: Evaluate, start: Point, step: float, most: int) -> 
     return [start, point], most, False
 
 
-def _trial(bracket: list[Point], was_stuck: bool) -> tuple[float, bool]:
+def _trial(bracket: list[LinePoint], was_stuck: bool) -> tuple[float, bool]:
     """The next step to try between two points, and whether it lies too near to one of them."""
     start, end = sorted(point.step for point in bracket)
     step = _cubic_minimum(bracket[0], bracket[1], (start, end))
@@ -97,7 +99,7 @@ def _trial(bracket: list[Point], was_stuck: bool) -> tuple[float, bool]:
     return step, True
 
 
-def _cubic_minimum(one: Point, other: Point, bounds: tuple[float, float]) -> float:
+def _cubic_minimum(one: LinePoint, other: LinePoint, bounds: tuple[float, float]) -> float:
     """The step to the minimum of the cubic that has the losses and slopes of two points, within bounds."""
     smallest, largest = bounds
     if one.step > other.step:
@@ -114,16 +116,16 @@ def _cubic_minimum(one: Point, other: Point, bounds: tuple[float, float]) -> flo
     return min(max(step, smallest), largest)
 
 
-def _is_too_high(point: Point, start: Point) -> bool:
+def _is_too_high(point: LinePoint, start: LinePoint) -> bool:
     """Whether the loss is above what the slope at the start promises."""
     return point.loss > start.loss + DECREASE * point.step * start.slope
 
 
-def _is_flat(point: Point, start: Point) -> bool:
+def _is_flat(point: LinePoint, start: LinePoint) -> bool:
     """Whether the slope is small beside that at the start."""
     return abs(point.slope) <= -CURVATURE * start.slope
 
 
-def _lower(bracket: list[Point]) -> int:
+def _lower(bracket: list[LinePoint]) -> int:
     """Which of two points has the lower loss."""
     return 0 if bracket[0].loss <= bracket[1].loss else 1

@@ -9,9 +9,11 @@ import numpy as np
 from dl4all.optim.optimizer import NDArray, ParamsT
 from dl4all.optim.state.options import check_decay_rates, check_not_negative, number, step_constants
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, Kernels
+from dl4all.optim.step.kernels import Constants, OptimizerKernels
 
-LION = Kernels("lion", 1, "float direction, shrink, lr, beta1, one_minus_beta1, beta2, one_minus_beta2;")
+LION = OptimizerKernels(
+    "lion", 1, "float direction, shrink, lr, beta1, one_minus_beta1, beta2, one_minus_beta2;"
+)
 
 
 class Lion(ElementwiseOptimizer):
@@ -64,7 +66,7 @@ class Lion(ElementwiseOptimizer):
         shrink = 1.0 - number(group["lr"]) * number(group["weight_decay"])
         return step_constants(group, shrink, "lr", beta1, 1.0 - beta1, beta2, 1.0 - beta2)
 
-    def _kernels(self, group: dict[str, Any]) -> Kernels:
+    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
         return LION
 
     def _rule(self, group: dict[str, Any]) -> str:

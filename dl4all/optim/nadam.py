@@ -17,10 +17,10 @@ from dl4all.optim.state.options import (
     step_constants,
 )
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, Kernels
+from dl4all.optim.step.kernels import Constants, OptimizerKernels
 from dl4all.tensor.tensor import Tensor
 
-NADAM = Kernels(
+NADAM = OptimizerKernels(
     "nadam",
     2,
     "float sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, "
@@ -112,7 +112,7 @@ class NAdam(ElementwiseOptimizer):
             lr * (1.0 - mu) / (1.0 - product), lr * next_mu / (1.0 - product * next_mu), "eps",
         )  # fmt: skip
 
-    def _kernels(self, group: dict[str, Any]) -> Kernels:
+    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
         return NADAM
 
     def _rule(self, group: dict[str, Any]) -> str:

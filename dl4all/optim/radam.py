@@ -17,10 +17,10 @@ from dl4all.optim.state.options import (
     step_constants,
 )
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, Kernels
+from dl4all.optim.step.kernels import Constants, OptimizerKernels
 from dl4all.tensor.tensor import Tensor
 
-RADAM = Kernels(
+RADAM = OptimizerKernels(
     "radam",
     2,
     "float sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, "
@@ -100,7 +100,7 @@ class RAdam(ElementwiseOptimizer):
             number(group["lr"]) / (1.0 - beta1**step), _rectification(beta2, step), "eps",
         )  # fmt: skip
 
-    def _kernels(self, group: dict[str, Any]) -> Kernels:
+    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
         return RADAM
 
     def _rule(self, group: dict[str, Any]) -> str:

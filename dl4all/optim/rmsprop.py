@@ -9,12 +9,12 @@ import numpy as np
 from dl4all.optim.optimizer import NDArray, ParamsT
 from dl4all.optim.state.options import check_not_negative, descent_gradient, number, step_constants
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, Kernels
+from dl4all.optim.step.kernels import Constants, OptimizerKernels
 from dl4all.tensor.tensor import Tensor
 
 _CONSTANTS = "float sign, weight_decay, lr, alpha, one_minus_alpha, eps, momentum;"
 RMSPROP = {
-    (centered, momentum): Kernels(
+    (centered, momentum): OptimizerKernels(
         "rmsprop", 1 + centered + momentum, _CONSTANTS, CENTERED=centered, MOMENTUM=momentum
     )
     for centered in (0, 1)
@@ -93,7 +93,7 @@ class RMSprop(ElementwiseOptimizer):
             group, "weight_decay", "lr", "alpha", 1.0 - number(group["alpha"]), "eps", "momentum"
         )
 
-    def _kernels(self, group: dict[str, Any]) -> Kernels:
+    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
         return RMSPROP[int(group["centered"]), int(group["momentum"] > 0)]
 
     def _rule(self, group: dict[str, Any]) -> str:

@@ -10,10 +10,10 @@ from dl4all.errors import ArgumentError
 from dl4all.optim.optimizer import NDArray, ParamsT
 from dl4all.optim.state.options import check_not_negative, number, step_constants
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, Kernels
+from dl4all.optim.step.kernels import Constants, OptimizerKernels
 from dl4all.tensor.tensor import Tensor
 
-RPROP = Kernels("rprop", 2, "float direction, decrease, increase, smallest, largest;")
+RPROP = OptimizerKernels("rprop", 2, "float direction, decrease, increase, smallest, largest;")
 
 
 class Rprop(ElementwiseOptimizer):
@@ -83,7 +83,7 @@ class Rprop(ElementwiseOptimizer):
     def _constants(self, group: dict[str, Any], step: int, *numbers: float) -> Constants:
         return step_constants(group, *map(float, (*group["etas"], *group["step_sizes"])))
 
-    def _kernels(self, group: dict[str, Any]) -> Kernels:
+    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
         return RPROP
 
     def _rule(self, group: dict[str, Any]) -> str:

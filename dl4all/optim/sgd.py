@@ -8,12 +8,12 @@ from dl4all.errors import ArgumentError
 from dl4all.optim.optimizer import NDArray, ParamsT
 from dl4all.optim.state.options import check_not_negative, number, step_constants
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, Kernels
+from dl4all.optim.step.kernels import Constants, OptimizerKernels
 from dl4all.tensor.tensor import Tensor
 
 _CONSTANTS = "float sign, weight_decay, lr, momentum, gradient_weight; uint nesterov;"
-PLAIN = Kernels("sgd", 0, _CONSTANTS)
-MOMENTUM = Kernels("sgd", 1, _CONSTANTS)
+PLAIN = OptimizerKernels("sgd", 0, _CONSTANTS)
+MOMENTUM = OptimizerKernels("sgd", 1, _CONSTANTS)
 
 
 class SGD(ElementwiseOptimizer):
@@ -88,7 +88,7 @@ class SGD(ElementwiseOptimizer):
             group, "weight_decay", "lr", "momentum", gradient_weight, int(group["nesterov"])
         )
 
-    def _kernels(self, group: dict[str, Any]) -> Kernels:
+    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
         return MOMENTUM if group["momentum"] else PLAIN
 
     def _rule(self, group: dict[str, Any]) -> str:

@@ -89,7 +89,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Part:
+class ConfigTable:
     """A table with a name: the function or class of that name, and the arguments."""
 
     name: str
@@ -113,11 +113,11 @@ class Config:
 
     path: str
     run: Run
-    data: Part
+    data: ConfigTable
     loading: Loading
-    model: Part
-    optimizer: Part
-    schedule: Part | None
+    model: ConfigTable
+    optimizer: ConfigTable
+    schedule: ConfigTable | None
     loop: Loop
 
 
@@ -179,7 +179,7 @@ class _Reader:
 
     def part(
         self, table: str, known: Mapping[str, Factory], extra: Factory | None = None
-    ) -> tuple[Part, Table]:
+    ) -> tuple[ConfigTable, Table]:
         """The named part of a table with its arguments, and the keys that are arguments of `extra`."""
         options = dict(self.table(table))
         name = options.pop("name", None)
@@ -193,7 +193,7 @@ class _Reader:
         extra_types = {} if extra is None else arguments(extra)
         extra_options = {key: options.pop(key) for key in extra_types if key in options}
         self.check(f"[{table}]", options, arguments(known[name]), extra_types)
-        return Part(name, known[name], options), extra_options
+        return ConfigTable(name, known[name], options), extra_options
 
     def dataclass(self, where: str, options: Table, cls: Factory, also: Iterable[str] = ()) -> Any:
         """An instance of a dataclass with the keys of a table as fields."""

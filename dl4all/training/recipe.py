@@ -18,7 +18,7 @@ from dl4all.errors import ConfigError, Dl4allError
 from dl4all.optim import EMA
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor import from_numpy, manual_seed
-from dl4all.training.config import Config, Part, arguments
+from dl4all.training.config import Config, ConfigTable, arguments
 from dl4all.training.history import History
 from dl4all.training.trainer import Callback, Trainer
 
@@ -159,7 +159,9 @@ def _data_sets(config: Config) -> tuple[TensorDataset, TensorDataset | None]:
     return (shifted(train, loading.shift) if loading.shift else train), test
 
 
-def _derived_arguments(model: Part, inputs: npt.NDArray[Any], targets: npt.NDArray[Any]) -> dict[str, int]:
+def _derived_arguments(
+    model: ConfigTable, inputs: npt.NDArray[Any], targets: npt.NDArray[Any]
+) -> dict[str, int]:
     """The arguments of a network that follow from the data."""
     known = inspect.signature(model.make).parameters
     sizes = {

@@ -26,15 +26,15 @@ from dl4all.host_kernels.attention.scores import (
 from dl4all.host_kernels.lib.rows import row_passes
 from dl4all.host_kernels.linalg.gemm import Panels, Rows, multiply, pack_parts
 from dl4all.host_kernels.linalg.gemm_tiles import ADD, tile_sizes
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.runtime.cpu.llvm import functions, provider
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, lanes_of, vector
 
 
 @host_kernel("flash_attention", copies=True)
 def prepare_flash_attention(
-    out: Layout, query: Layout, key: Layout, value: Layout, mask: Layout | None, *, scale: float,
-    causal: bool, repeats: int,
+    out: ArrayLayout, query: ArrayLayout, key: ArrayLayout, value: ArrayLayout, mask: ArrayLayout | None, *,
+    scale: float, causal: bool, repeats: int,
 ) -> HostLaunch:  # fmt: skip
     """
     Raises:
@@ -48,13 +48,13 @@ def prepare_flash_attention(
     )
 
 
-def flash_attention(masked: bool) -> Module:
+def flash_attention(masked: bool) -> IrModule:
     """Slots: queries, keys, values, the mask if there is one, result, panels; AttentionSizes."""
     addresses = ("q", "k", "v", *(("mask",) if masked else ()), "out", "panels")
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
     width = tile_sizes().columns
-    module = Module()
+    module = IrModule()
     packing = write_pack(module, addresses, "k", "features")
     with module.part("attend") as part:
         at = attention_slots(part, addresses)
@@ -87,7 +87,7 @@ def flash_attention(masked: bool) -> Module:
                     largest = part.variable(type, -math.inf)
                     total = part.variable(type, 0.0)
 
-                    def widest(i: Value, mask: Value | None) -> None:
+                    def widest(i: IrValue, mask: IrValue | None) -> None:
                         value = load(i, mask)
                         part.store(value, place, i, mask)
                         larger = value > largest.value
@@ -101,7 +101,7 @@ def flash_attention(masked: bool) -> Module:
                     part.store(most, maxima, row)
                     shift = part.select(most.equals(-math.inf), part.constant("float", 0.0), most)
 
-                    def weigh(i: Value, mask: Value | None) -> None:
+                    def weigh(i: IrValue, mask: IrValue | None) -> None:
                         value = weight_of(part, part.load(place, i, type, mask) - shift)
                         part.store(value, place, i, mask)
                         counted = value if mask is None else part.select(mask, value, 0.0)
@@ -110,7 +110,7 @@ def flash_attention(masked: bool) -> Module:
                     row_passes(part, visible, lanes, weigh)
                     zeros = part.constant(type, 0.0)
 
-                    def hide(i: Value, mask: Value | None) -> None:
+                    def hide(i: IrValue, mask: IrValue | None) -> None:
                         part.store(zeros, place, i, mask)
 
                     row_passes(part, keys, lanes, hide, visible)
@@ -122,7 +122,7 @@ def flash_attention(masked: bool) -> Module:
                         )
                         result = part.at(target, row * at["columns"], "float")
 
-                        def correct(i: Value, mask: Value | None) -> None:
+                        def correct(i: IrValue, mask: IrValue | None) -> None:
                             value = part.load(result, i, type, mask) * correction
                             part.store(value, result, i, mask)
 
@@ -142,7 +142,7 @@ def flash_attention(masked: bool) -> Module:
     return module
 
 
-def _largest_lane(code: Code, value: Value) -> Value:
+def _largest_lane(code: Code, value: IrValue) -> IrValue:
     """The largest lane of a vector without nan."""
     lanes = lanes_of(value.type)
     while lanes > 1:
@@ -153,7 +153,14 @@ def _largest_lane(code: Code, value: Value) -> Value:
 
 
 def _store_results(
-    code: Code, at: Slots, target: Value, batch: Value, first: Value, rows: Value, maxima: Value, sums: Value
+    code: Code,
+    at: Slots,
+    target: IrValue,
+    batch: IrValue,
+    first: IrValue,
+    rows: IrValue,
+    maxima: IrValue,
+    sums: IrValue,
 ) -> None:
     """Divide a block's results by the sums of their weights, and write the two parts of the logsumexps."""
     lanes = provider.processor().lanes()
@@ -164,7 +171,7 @@ def _store_results(
         is_visible = code.splat(total.differs(0.0), lanes)
         factor = code.splat(1.0 / total, lanes)
 
-        def normalize(i: Value, mask: Value | None) -> None:
+        def normalize(i: IrValue, mask: IrValue | None) -> None:
             value = code.load(result, i, type, mask) * factor
             code.store(code.select(is_visible, value, 0.0), result, i, mask)
 
@@ -172,7 +179,7 @@ def _store_results(
     count = at["batch"] * at["queries"]
     terms = code.at(at["out"], count * at["columns"] + batch * at["queries"] + first, "float")
 
-    def store_terms(i: Value, mask: Value | None) -> None:
+    def store_terms(i: IrValue, mask: IrValue | None) -> None:
         total, most = code.load(sums, i, type, mask), code.load(maxima, i, type, mask)
         is_visible = total.differs(0.0)
         logarithm = functions.log(code, code.select(is_visible, total, 1.0))

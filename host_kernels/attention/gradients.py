@@ -25,16 +25,16 @@ from dl4all.host_kernels.attention.scores import (
 from dl4all.host_kernels.lib.rows import row_passes
 from dl4all.host_kernels.linalg.gemm import Panels, Rows, multiply, pack_parts
 from dl4all.host_kernels.linalg.gemm_tiles import ADD, tile_sizes
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
 
 
 @host_kernel("flash_attention_backward", copies=True)
 def prepare_flash_attention_backward(
-    out: Layout, grad: Layout, query: Layout, key: Layout, value: Layout, mask: Layout | None,
-    saved: Layout | None, *, scale: float, causal: bool, repeats: int,
+    out: ArrayLayout, grad: ArrayLayout, query: ArrayLayout, key: ArrayLayout, value: ArrayLayout, mask:
+    ArrayLayout | None, saved: ArrayLayout | None, *, scale: float, causal: bool, repeats: int,
 ) -> HostLaunch:  # fmt: skip
     """
     Raises:
@@ -54,14 +54,14 @@ def prepare_flash_attention_backward(
     )
 
 
-def flash_attention_backward(masked: bool, terms: bool) -> Module:
+def flash_attention_backward(masked: bool, terms: bool) -> IrModule:
     """Slots: gradient, queries, keys, values, the mask if there is one, what is saved, result, panels; sizes.
 
     With `terms`, the gradient has a part for logsumexps.
     """
     addresses = ("g", "q", "k", "v", *(("mask",) if masked else ()), "saved", "out", "panels")
     width = tile_sizes().columns
-    module = Module()
+    module = IrModule()
     packs = [write_pack(module, addresses, "k", "features"), write_pack(module, addresses, "v", "columns")]
     with module.part("attend") as part:
         at = attention_slots(part, addresses)
@@ -119,13 +119,15 @@ def flash_attention_backward(masked: bool, terms: bool) -> Module:
     return module
 
 
-def _fill_zeros(code: Code, place: Value, count: Value) -> None:
+def _fill_zeros(code: Code, place: IrValue, count: IrValue) -> None:
     lanes = provider.processor().lanes()
     zeros = code.constant(vector("float", lanes), 0.0)
     row_passes(code, count, lanes, lambda i, mask: code.store(zeros, place, i, mask))
 
 
-def _deltas(code: Code, at: Slots, g: Value, first: Value, rows: Value, deltas: Value, terms: bool) -> None:
+def _deltas(
+    code: Code, at: Slots, g: IrValue, first: IrValue, rows: IrValue, deltas: IrValue, terms: bool
+) -> None:
     """Write, for each query of a block, the sum of gradients times results, less the logsumexp's gradient."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
@@ -134,7 +136,7 @@ def _deltas(code: Code, at: Slots, g: Value, first: Value, rows: Value, deltas: 
         results = code.at(at["saved"], (first + row) * at["columns"], "float")
         total = code.variable(type, 0.0)
 
-        def add(i: Value, mask: Value | None) -> None:
+        def add(i: IrValue, mask: IrValue | None) -> None:
             factors = (code.load(place, i, type, mask) for place in (grads, results))
             total.value = code.intrinsic("fmuladd", *factors, total.value)
 
@@ -149,14 +151,14 @@ def _deltas(code: Code, at: Slots, g: Value, first: Value, rows: Value, deltas: 
 def _grad_scores_row(
     code: Code,
     at: Slots,
-    weights: Value,
-    grad_scores: Value,
-    deltas: Value,
-    batch: Value,
-    first: Value,
-    row: Value,
-    key: Value,
-    keys: Value,
+    weights: IrValue,
+    grad_scores: IrValue,
+    deltas: IrValue,
+    batch: IrValue,
+    first: IrValue,
+    row: IrValue,
+    key: IrValue,
+    keys: IrValue,
     masked: bool,
 ) -> None:
     """Replace a row of scores by weights, and the gradients of weights by those of scores."""
@@ -173,7 +175,7 @@ def _grad_scores_row(
     visible = visible_keys(code, at, query, key, keys)
     has_weights = code.splat(logsumexp.differs(-math.inf), lanes)
 
-    def step(i: Value, mask: Value | None) -> None:
+    def step(i: IrValue, mask: IrValue | None) -> None:
         weight = code.select(has_weights, weight_of(code, load(i, mask) - logsumexp - rest), 0.0)
         grad = (code.load(grads, i, type, mask) - delta) * weight * factor
         code.store(weight, scores, i, mask)
@@ -182,7 +184,7 @@ def _grad_scores_row(
     row_passes(code, visible, lanes, step)
     zeros = code.constant(type, 0.0)
 
-    def hide(i: Value, mask: Value | None) -> None:
+    def hide(i: IrValue, mask: IrValue | None) -> None:
         code.store(zeros, scores, i, mask)
         code.store(zeros, grads, i, mask)
 

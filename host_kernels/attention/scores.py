@@ -13,10 +13,10 @@ import numpy as np
 from dl4all.host_kernels.linalg.gemm import pack, pack_parts
 from dl4all.host_kernels.linalg.gemm_panels import panel_elements
 from dl4all.host_kernels.linalg.gemm_tiles import BLOCK, tile_sizes
-from dl4all.ops.core.kernels.host_kernel import Layout
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import functions, provider
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
 
 QUERIES, KEYS = 64, 128
 """Of a block, whose scores are in memory at a time."""
@@ -58,7 +58,13 @@ class AttentionSizes(NamedTuple):
 
 
 def constants_of(
-    query: Layout, key: Layout, value: Layout, mask: Layout | None, scale: float, causal: bool, repeats: int
+    query: ArrayLayout,
+    key: ArrayLayout,
+    value: ArrayLayout,
+    mask: ArrayLayout | None,
+    scale: float,
+    causal: bool,
+    repeats: int,
 ) -> AttentionSizes:
     """
     Raises:
@@ -83,7 +89,7 @@ def constants_of(
     ))  # fmt: skip
 
 
-Slots = dict[str, Value]
+Slots = dict[str, IrValue]
 
 
 def attention_slots(code: Code, addresses: tuple[str, ...]) -> Slots:
@@ -94,14 +100,14 @@ def attention_slots(code: Code, addresses: tuple[str, ...]) -> Slots:
     return at
 
 
-def panels_of(code: Code, at: Slots, operand: str, batch: Value) -> Value:
+def panels_of(code: Code, at: Slots, operand: str, batch: IrValue) -> IrValue:
     """The address of the panels of a batch's keys, or of its values, which follow all keys."""
     if operand == "k":
         return code.at(at["panels"], batch * at["k_panels"], "float")
     return code.at(at["panels"], at["batch"] * at["k_panels"] + batch * at["v_panels"], "float")
 
 
-def write_pack(module: Module, addresses: tuple[str, ...], operand: str, depth: str) -> Code:
+def write_pack(module: IrModule, addresses: tuple[str, ...], operand: str, depth: str) -> Code:
     """The part that packs the transposes of keys, or values, of all batches."""
     with module.part(f"pack_{operand}") as part:
         at = attention_slots(part, addresses)
@@ -116,7 +122,7 @@ def write_pack(module: Module, addresses: tuple[str, ...], operand: str, depth: 
     return part
 
 
-def visible_keys(code: Code, at: Slots, query: Value, first_key: Value, keys: Value) -> Value:
+def visible_keys(code: Code, at: Slots, query: IrValue, first_key: IrValue, keys: IrValue) -> IrValue:
     """The number of keys of a block that a query sees."""
     earlier = code.intrinsic("smin", keys, query + 1 - first_key)
     seen = code.intrinsic("smax", earlier, code.constant("i64", 0))
@@ -124,8 +130,8 @@ def visible_keys(code: Code, at: Slots, query: Value, first_key: Value, keys: Va
 
 
 def masked_scores(
-    code: Code, at: Slots, scores: Value, batch: Value, query: Value, first_key: Value, masked: bool
-) -> Callable[[Value, Value | None], Value]:
+    code: Code, at: Slots, scores: IrValue, batch: IrValue, query: IrValue, first_key: IrValue, masked: bool
+) -> Callable[[IrValue, IrValue | None], IrValue]:
     """A function that loads a vector of a row of scores, scaled and with the mask."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
@@ -137,7 +143,7 @@ def masked_scores(
         single = code.splat(code.load(added, 0, "float"), lanes)
         varies = code.splat(at["mask_column"].differs(0), lanes)
 
-    def load(i: Value, mask: Value | None) -> Value:
+    def load(i: IrValue, mask: IrValue | None) -> IrValue:
         value = code.load(scores, i, type, mask) * factor
         if masked:
             inside = varies if mask is None else varies & mask
@@ -147,7 +153,7 @@ def masked_scores(
     return load
 
 
-def weight_of(code: Code, score: Value) -> Value:
+def weight_of(code: Code, score: IrValue) -> IrValue:
     """The exponential of a score less its row's largest; 0 below the normal numbers, which take long."""
     normal = code.select(score < SMALLEST_SCORE, SMALLEST_SCORE, score)
     return code.select(score < SMALLEST_SCORE, 0.0, functions.exp(code, normal))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from dl4all.host_kernels.lib.dot_tiles import vector_lanes
 from dl4all.host_kernels.lib.library import NAME
 from dl4all.ops.core.tensor_base import Shape
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, lanes_of, vector
 
 MOST_STEPS = 2
 """Steps along the last axis for which neighbours are found by shuffles; beyond, each is read by itself."""
@@ -67,10 +67,10 @@ NUMBERS = 5 + 6 * 3
 
 PARAMETERS = ("ptr", "ptr", "ptr", "i64", "i64", "i64", "i64")
 
-Load = Callable[[Value], Value]
+Load = Callable[[IrValue], IrValue]
 
 
-def columns_function(module: Module, reading: int, element: str) -> Code:
+def columns_function(module: IrModule, reading: int, element: str) -> Code:
     """Writes a function that writes columns.
 
     Its parameters are the address of :attr:`Columns.numbers`, the images' address (of the first channel that
@@ -110,7 +110,7 @@ class Reader:
             self._write_rows()
 
     @contextlib.contextmanager
-    def _lines(self, width: Value) -> Iterator[tuple[Value, Value, Value]]:
+    def _lines(self, width: IrValue) -> Iterator[tuple[IrValue, IrValue, IrValue]]:
         """Loops over lines of so many places, and over vectors of the places that are asked for.
 
         Gives the number of the line, the first place of the vector in it, and the address of the columns.
@@ -147,7 +147,7 @@ class Reader:
                     tap = j * self._taps[2] + k
                     place_of_tap = code.at(source, down * width + right, self.element)
 
-                    def load(here: Value, mask: Value = mask) -> Value:
+                    def load(here: IrValue, mask: IrValue = mask) -> IrValue:
                         return code.load(here, 0, self.type, mask)
 
                     self._copy(place_of_tap, target, tap, load)
@@ -180,7 +180,7 @@ class Reader:
                         ),
                     )
 
-    def _copy(self, source: Value, target: Value, tap: Value, load: Load) -> None:
+    def _copy(self, source: IrValue, target: IrValue, tap: IrValue, load: Load) -> None:
         """Copy a vector for each channel to its row of a tap."""
         code, element = self.code, self.element
         row = code.at(target, tap * self._pitch, element)
@@ -190,7 +190,7 @@ class Reader:
 
 
 def vector_loader(
-    code: Code, reading: int, type: str, first: Value, limit: Value, step: Value, stride: Value
+    code: Code, reading: int, type: str, first: IrValue, limit: IrValue, step: IrValue, stride: IrValue
 ) -> Load:
     """A function that loads a vector of an image's row: elements from 0 to `limit` exist, the others are 0.
 
@@ -209,7 +209,7 @@ def vector_loader(
     if reading:
         masks = [code.unsigned_less(numbers + part * lanes + start, end) for part in range(abs(reading))]
 
-        def load(here: Value) -> Value:
+        def load(here: IrValue) -> IrValue:
             parts = [code.load(here, part * lanes, type, mask) for part, mask in enumerate(masks)]
             return parts[0] if len(parts) == 1 else code.shuffle(parts[0], parts[1], range(0, 2 * lanes, 2))
 

@@ -21,18 +21,18 @@ from dl4all.host_kernels.conv.parts import (
     Extents,
     Filters,
     Part,
-    Plan,
+    PartPlan,
     gradient_parts,
     planned,
     three,
 )
-from dl4all.host_kernels.conv.slots import Epilogue, Form
-from dl4all.host_kernels.lib.dot_tiles import Tile, tile_for
+from dl4all.host_kernels.conv.slots import Form, SumsEpilogue
+from dl4all.host_kernels.lib.dot_tiles import DotTile, tile_for
 from dl4all.host_kernels.lib.rows import CHUNK
 from dl4all.ops.conv import host_fft
 from dl4all.ops.conv.convolution import ConvArgs
 from dl4all.ops.conv.window import three_axes
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES
 
@@ -45,10 +45,10 @@ FEW_FILTERS = 4
 
 @host_kernel("conv1d", "conv2d", "conv3d")
 def prepare_convolution(
-    out: Layout,
-    input: Layout,
-    weight: Layout,
-    bias: Layout | None,
+    out: ArrayLayout,
+    input: ArrayLayout,
+    weight: ArrayLayout,
+    bias: ArrayLayout | None,
     stride: object,
     padding: object,
     dilation: object,
@@ -63,10 +63,10 @@ def prepare_convolution(
 
 
 def convolution_launch(
-    out: Layout,
-    input: Layout,
-    weight: Layout,
-    bias: Layout | None,
+    out: ArrayLayout,
+    input: ArrayLayout,
+    weight: ArrayLayout,
+    bias: ArrayLayout | None,
     args: ConvArgs,
     *,
     added: bool = False,
@@ -109,15 +109,15 @@ def convolution_launch(
         raise NoKernel("faster by transforms")
     part = Part(found, Filters(row * filters, row, channel, three(taps)), 0)
     operands = [input, weight] if bias is None else [input, weight, bias]
-    epilogue = Epilogue(bias is not None, added, relu)
+    epilogue = SumsEpilogue(bias is not None, added, relu)
     return launch_of(out, operands, Extents(input.shape[0], args.groups, filters, channels), [part], epilogue)
 
 
 @host_kernel("conv_input")
 def prepare_input_gradient(
-    out: Layout,
-    grad: Layout,
-    weight: Layout,
+    out: ArrayLayout,
+    grad: ArrayLayout,
+    weight: ArrayLayout,
     input_size: object,
     stride: object,
     padding: object,
@@ -147,10 +147,10 @@ def prepare_input_gradient(
         Filters(row * filters, channel, row, three(taps)),
     )
     extents = Extents(grad.shape[0], groups, channels, filters)
-    return launch_of(out, [grad, weight], extents, parts, Epilogue(), three_axes(window.stride))
+    return launch_of(out, [grad, weight], extents, parts, SumsEpilogue(), three_axes(window.stride))
 
 
-def _product(out: Layout, grad: Layout, weight: Layout) -> HostLaunch:
+def _product(out: ArrayLayout, grad: ArrayLayout, weight: ArrayLayout) -> HostLaunch:
     """The launch where a filter meets the whole input: each image's gradient is a sum of the filters.
 
     All elements of the filters are taken for places of an image that has a channel for each filter.
@@ -165,15 +165,15 @@ def _product(out: Layout, grad: Layout, weight: Layout) -> HostLaunch:
     columns = Columns((0, places, 0, places, 1), size, size, ones, ones, zeros, ones)
     filters = Filters(0, grad.strides[0], grad.strides[1], zeros)
     extents = Extents(1, 1, grad.shape[0], grad.shape[1])
-    return launch_of(out, [grad, weight], extents, [Part(columns, filters, 0)], Epilogue(), ones, size)
+    return launch_of(out, [grad, weight], extents, [Part(columns, filters, 0)], SumsEpilogue(), ones, size)
 
 
 def launch_of(
-    out: Layout,
-    operands: list[Layout],
+    out: ArrayLayout,
+    operands: list[ArrayLayout],
     extents: Extents,
     parts: list[Part],
-    epilogue: Epilogue,
+    epilogue: SumsEpilogue,
     steps: tuple[int, ...] = (1, 1, 1),
     size: tuple[int, ...] = (),
 ) -> HostLaunch:
@@ -198,12 +198,12 @@ def launch_of(
     if direct and len(out.shape) > 4:
         raise NoKernel("groups of three axes")
     element = LLVM_TYPES[dtype.name]
-    tile = Tile(1, 1, element) if direct else tile_for(extents.filters, element)
+    tile = DotTile(1, 1, element) if direct else tile_for(extents.filters, element)
     swapped = bool(size)
     size = size or three_axes(out.shape[2:])
     lanes = -(-math.prod(size) // tile.lanes) * tile.lanes
     gathered = len(parts) > 1 or (not direct and extents.images > 1 and lanes > MOST_WASTE * math.prod(size))
-    first, plans = 0, list[Plan]()
+    first, plans = 0, list[PartPlan]()
     for part in parts:
         plans.append(planned(part, extents, tile, first, gathered=gathered))
         first += plans[-1].runs * plans[-1].out_run if gathered else 0

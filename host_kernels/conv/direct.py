@@ -8,23 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dl4all.host_kernels.conv.columns import vector_loader
-from dl4all.host_kernels.conv.parts import Plan
-from dl4all.host_kernels.conv.slots import Form, Slots
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
+from dl4all.host_kernels.conv.parts import PartPlan
+from dl4all.host_kernels.conv.slots import ConvolutionSlots, Form
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
 
 ROWS = 4
 """Of results at a time: sums of one row would wait for each other."""
 
-Finish = Callable[[Code, Value, Value, Value, Value], None]
+Finish = Callable[[Code, IrValue, IrValue, IrValue, IrValue], None]
 
 
-def direct_chunks(module: Module, form: Form, slots: Slots, finish: Finish) -> Code:
+def direct_chunks(module: IrModule, form: Form, slots: ConvolutionSlots, finish: Finish) -> Code:
     """The part that computes planes of results: a filter's for an image."""
     element, lanes = form.tile.element, form.tile.lanes
     type = vector(element, lanes)
     with module.part("chunks") as code:
         _, begin, end = code.parameters
-        at = {name: slots.read(code, name) for name in Plan._fields}
+        at = {name: slots.read(code, name) for name in PartPlan._fields}
         x, w, out = (slots.read(code, name) for name in ("x", "w", "scratch" if form.gathered else "out"))
         numbers = [slots.read(code, f"columns{i}") for i in range(23)]
         image, channel, _, row_stride, stride = numbers[:5]

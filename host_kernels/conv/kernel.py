@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dl4all.host_kernels.conv.columns import SHIFTED, columns_function
 from dl4all.host_kernels.conv.direct import direct_chunks
-from dl4all.host_kernels.conv.parts import MOST_ROWS, MOST_TAPS, Plan
-from dl4all.host_kernels.conv.slots import Form, Slots
-from dl4all.host_kernels.lib.dot_tiles import Axis, Sums, Tile, Tiles
+from dl4all.host_kernels.conv.parts import MOST_ROWS, MOST_TAPS, PartPlan
+from dl4all.host_kernels.conv.slots import ConvolutionSlots, Form
+from dl4all.host_kernels.lib.dot_tiles import Axis, DotTile, Sums, Tiles
 from dl4all.host_kernels.lib.library import shared
 from dl4all.host_kernels.lib.rows import row_passes
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
 
 
-def convolution(*form: object) -> Module:
+def convolution(*form: object) -> IrModule:
     """The kernel of a :class:`Form`."""
     return Writer(Form(*form)).module  # type: ignore[arg-type]
 
@@ -22,8 +22,8 @@ class Writer:
 
     def __init__(self, form: Form) -> None:
         self.form = form
-        self.slots = Slots(form)
-        self.module = Module()
+        self.slots = ConvolutionSlots(form)
+        self.module = IrModule()
         self.element = form.tile.element
         self.pitch = _pitch(form.tile)
         if form.direct:
@@ -43,7 +43,7 @@ class Writer:
                 lines = self.slots.read(code, "rows") * self.slots.read(code, "images")
                 code.parallel(copies, code.parameters[0], lines, self.slots.read(code, "grain"))
 
-    def _run_part(self, code: Code, chunks: Code, part: Value) -> None:
+    def _run_part(self, code: Code, chunks: Code, part: IrValue) -> None:
         """Have a part computed, with slots of its own."""
         slots = self.slots
         own = code.local("i64", slots.head + slots.block)
@@ -54,8 +54,8 @@ class Writer:
                 code.store(code.load(shifted, i, "i64"), own, i)
         self._run(code, chunks, own)
 
-    def _run(self, code: Code, chunks: Code, slots: Value) -> None:
-        at = {name: code.load(slots, self.slots.numbers[name], "i64") for name in Plan._fields}
+    def _run(self, code: Code, chunks: Code, slots: IrValue) -> None:
+        at = {name: code.load(slots, self.slots.numbers[name], "i64") for name in PartPlan._fields}
         if self.form.direct:
             planes = at["groups"] * at["filters"] * self.slots.read(code, "images")
             code.parallel(chunks, slots, planes, at["grain"])
@@ -70,7 +70,7 @@ class Writer:
         slots, tile, element = self.slots, self.form.tile, self.element
         with self.module.part("chunks") as code:
             _, begin, end = code.parameters
-            at = {name: slots.read(code, name) for name in Plan._fields}
+            at = {name: slots.read(code, name) for name in PartPlan._fields}
             x, w, out = (slots.read(code, n) for n in ("x", "w", "scratch" if self.form.gathered else "out"))
             image, channel = slots.read(code, "columns0"), slots.read(code, "columns1")
             memory = code.local(element, max(MOST_ROWS, MOST_TAPS) * self.pitch)
@@ -101,10 +101,10 @@ class Writer:
                         following = code.at(fetched, place, element)
 
                         def fetch(
-                            row: Value,
-                            following: Value = following,
-                            channels: Value = channels,
-                            count: Value = count,
+                            row: IrValue,
+                            following: IrValue = following,
+                            channels: IrValue = channels,
+                            count: IrValue = count,
                         ) -> None:
                             """Fetch what the next tile reads, a part of it before the tiles of a row."""
                             first, last = (channels * (row + more) // count for more in (0, tile.rows))
@@ -123,7 +123,7 @@ class Writer:
                                 self._finish(code, target, target, row + f, places)
             return code
 
-    def _axes(self, code: Code, at: dict[str, Value], channels: Value) -> list[Axis]:
+    def _axes(self, code: Code, at: dict[str, IrValue], channels: IrValue) -> list[Axis]:
         """Channels and taps, as tiles take them."""
         merged = at["merged"].differs(0)
         taps = at["outer"] * at["inner"]
@@ -133,7 +133,7 @@ class Writer:
             Axis(code.select(merged, channels * taps, at["inner"]), at["filter_inner"], self.pitch),
         ]
 
-    def _finish(self, code: Code, source: Value, target: Value, row: Value, count: Value) -> None:
+    def _finish(self, code: Code, source: IrValue, target: IrValue, row: IrValue, count: IrValue) -> None:
         """Store what the epilogue makes of a row of sums."""
         bias, added, relu = self.form.epilogue
         slots, element, lanes = self.slots, self.element, self.form.tile.lanes
@@ -146,7 +146,7 @@ class Writer:
             )
             others = code.at(slots.read(code, "added"), here - start, "i8")
 
-        def step(i: Value, mask: Value | None) -> None:
+        def step(i: IrValue, mask: IrValue | None) -> None:
             value = code.load(source, i, vector(element, lanes), mask)
             if bias:
                 value = value + more
@@ -190,11 +190,11 @@ class Writer:
                 target = code.at(out, ((line * size[0] + i) * size[1] + j) * size[2], element)
 
                 def source(
-                    part: Value, row: Value = row, image: Value = image, i: Value = i, j: Value = j
-                ) -> tuple[Value, Value]:
+                    part: IrValue, row: IrValue = row, image: IrValue = image, i: IrValue = i, j: IrValue = j
+                ) -> tuple[IrValue, IrValue]:
                     """Address of a part's results in this row, and how many there are; 0 for only zeros."""
 
-                    def number(name: str) -> Value:
+                    def number(name: str) -> IrValue:
                         return slots.of_part(code, part, name)
 
                     high, wide = (number(f"columns{8 + axis}") for axis in (1, 2))
@@ -217,7 +217,7 @@ class Writer:
             return code
 
     def _interleaved(
-        self, code: Code, sources: list[tuple[Value, Value]], target: Value, width: Value
+        self, code: Code, sources: list[tuple[IrValue, IrValue]], target: IrValue, width: IrValue
     ) -> None:
         """Store two rows, one between the other."""
         lanes = self.form.tile.lanes
@@ -233,14 +233,14 @@ class Writer:
                 code.store(value, target, at, code.first_lanes(width - at, lanes))
 
 
-def _pitch(tile: Tile) -> int:
+def _pitch(tile: DotTile) -> int:
     """Distance of rows of columns: a vector more, and an odd number of them, to use all sets of a cache."""
     return (tile.vectors + 1 | 1) * tile.lanes
 
 
-def _smaller(code: Code, left: Value, right: Value | int) -> Value:
+def _smaller(code: Code, left: IrValue, right: IrValue | int) -> IrValue:
     return code.select(left < right, left, right)
 
 
-def _quotient_up(count: Value, by: Value) -> Value:
+def _quotient_up(count: IrValue, by: IrValue) -> IrValue:
     return (count + by - 1) // by

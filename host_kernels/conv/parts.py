@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dl4all.host_kernels.conv.columns import Columns
-from dl4all.host_kernels.lib.dot_tiles import Tile
+from dl4all.host_kernels.lib.dot_tiles import DotTile
 from dl4all.ops.conv.window import Window
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.tensor_base import Shape
@@ -56,7 +56,7 @@ class Part(NamedTuple):
     first: int  # element of the filters
 
 
-class Plan(NamedTuple):
+class PartPlan(NamedTuple):
     """The cut of a part. Slots of a kernel hold these numbers, after those of the columns."""
 
     group_stride: int  # of images
@@ -148,7 +148,7 @@ def _gradient_axis(
     return count, 0, 0, period, 0, 0
 
 
-def planned(part: Part, extents: Extents, tile: Tile, out_first: int, *, gathered: bool) -> Plan:
+def planned(part: Part, extents: Extents, tile: DotTile, out_first: int, *, gathered: bool) -> PartPlan:
     """The cut of a part.
 
     Args:
@@ -175,7 +175,7 @@ def planned(part: Part, extents: Extents, tile: Tile, out_first: int, *, gathere
     pitch = -(-places // tile.lanes) * tile.lanes if gathered else places
     products = chunk_places * chunk_filters * extents.channels * taps
     lowest = columns.offset[1] + (columns.taps[1] - 1) * max(0, columns.delta[1])
-    return Plan(
+    return PartPlan(
         group_stride=extents.channels * columns.strides[1],
         filter_first=part.first,
         filter_group=filters.group,
@@ -224,7 +224,7 @@ def _axes(taps: Shape, strides: tuple[int, int, int]) -> tuple[int, int, int, in
     return outer, inner, outer_stride, inner_stride
 
 
-def _cut(places: int, filters: int, times: int, tile: Tile) -> tuple[int, int]:
+def _cut(places: int, filters: int, times: int, tile: DotTile) -> tuple[int, int]:
     """Places and filters of a chunk, where all of them are needed so many times."""
     tiles = max(1, -(-places // tile.columns))
     chunk_tiles, chunk_filters = min(tiles, MOST_TILES), filters

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dl4all.host_kernels.conv import columns
-from dl4all.host_kernels.conv.parts import Plan
-from dl4all.host_kernels.lib.dot_tiles import Tile
-from dl4all.runtime.cpu.llvm.ir import Code, Value
+from dl4all.host_kernels.conv.parts import PartPlan
+from dl4all.host_kernels.lib.dot_tiles import DotTile
+from dl4all.runtime.cpu.llvm.ir import Code, IrValue
 
 
-class Epilogue(NamedTuple):
+class SumsEpilogue(NamedTuple):
     """The end of sums: a bias for each filter, another tensor and ReLU, in this order."""
 
     bias: bool = False
@@ -21,10 +21,10 @@ class Epilogue(NamedTuple):
 class Form(NamedTuple):
     """The properties on which the text of a kernel depends."""
 
-    tile: Tile
+    tile: DotTile
     rest: int  # filters behind the last whole tile
     reading: int  # see Columns.reading
-    epilogue: Epilogue
+    epilogue: SumsEpilogue
     gathered: bool  # whether results are copied from scratch memory
     spread: int  # how far places of a part are apart there, along the last axis; 0 if there is one part
     direct: bool  # whether a group has too few channels or filters for tiles
@@ -44,7 +44,7 @@ groups; stride of the bias; parts; size of results; how far places of a part are
 and images of filters that are copied at a time."""
 
 
-class Slots:
+class ConvolutionSlots:
     """The slots of a kernel by name: addresses, common numbers, and those of each part.
 
     While a part is computed, slots have its numbers only.
@@ -55,14 +55,19 @@ class Slots:
         first = ["w", "x"] if form.swapped else ["x", "w"]
         self.addresses = [*first, *["bias"] * bias, *["added"] * added, "out", *["scratch"] * form.gathered]
         self.head = len(self.addresses) + len(COMMON)
-        self.block = columns.NUMBERS + len(Plan._fields)
-        names = (*self.addresses, *COMMON, *(f"columns{i}" for i in range(columns.NUMBERS)), *Plan._fields)
+        self.block = columns.NUMBERS + len(PartPlan._fields)
+        names = (
+            *self.addresses,
+            *COMMON,
+            *(f"columns{i}" for i in range(columns.NUMBERS)),
+            *PartPlan._fields,
+        )
         self.numbers = {name: number for number, name in enumerate(names)}
 
-    def read(self, code: Code, name: str) -> Value:
+    def read(self, code: Code, name: str) -> IrValue:
         """A slot; of a part's, that of the first one."""
         return code.slot(self.numbers[name], "ptr" if name in self.addresses else "i64")
 
-    def of_part(self, code: Code, part: Value, name: str) -> Value:
+    def of_part(self, code: Code, part: IrValue, name: str) -> IrValue:
         """A slot of a part."""
         return code.load(code.at(code.parameters[0], part * self.block, "i64"), self.numbers[name], "i64")

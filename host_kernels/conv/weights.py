@@ -16,14 +16,14 @@ import numpy as np
 
 from dl4all.host_kernels.conv.parts import CHUNKS, GRAIN, three
 from dl4all.host_kernels.conv.weights_direct import direct_weight_gradient
-from dl4all.host_kernels.lib.dot_tiles import Axis, Sums, Tile, Tiles, tile_for, vector_lanes
+from dl4all.host_kernels.lib.dot_tiles import Axis, DotTile, Sums, Tiles, tile_for, vector_lanes
 from dl4all.host_kernels.lib.library import NAME, shared
 from dl4all.host_kernels.lib.transposition import transposed
 from dl4all.ops.conv.convolution import ConvArgs
 from dl4all.ops.conv.window import three_axes
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
-from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, IrModule, IrValue, vector
 
 PLACES = 192
 """Of a block: the gradients of a tile's filters there fill most of a core's first cache."""
@@ -81,9 +81,9 @@ class Numbers(NamedTuple):
 
 @host_kernel("conv_weight")
 def prepare_weight_gradient(
-    out: Layout,
-    grad: Layout,
-    input: Layout,
+    out: ArrayLayout,
+    grad: ArrayLayout,
+    input: ArrayLayout,
     kernel_size: object,
     stride: object,
     padding: object,
@@ -103,13 +103,13 @@ def prepare_weight_gradient(
     window = ConvArgs(stride, padding, dilation, groups).window(out.shape[2:]).three_axes  # type: ignore[arg-type]
     filters, channels = out.shape[0] // groups, out.shape[1]
     places = math.prod(grad.shape[2:])
-    if not Layout(grad.shape[2:], dtype, grad.strides[2:]).is_contiguous():
+    if not ArrayLayout(grad.shape[2:], dtype, grad.strides[2:]).is_contiguous():
         raise NoKernel("gradients with gaps")
     if groups > 1 and 1 in (filters, channels):
         return direct_weight_gradient(out, grad, input, window, groups)
     size, out_size = three_axes(input.shape[2:]), three_axes(grad.shape[2:])
     strides = three(input.strides[2:])
-    if window.is_pointwise and Layout(size, dtype, strides).is_contiguous():
+    if window.is_pointwise and ArrayLayout(size, dtype, strides).is_contiguous():
         size = out_size = (1, 1, places)
         strides = (0, 0, 1)
     element = LLVM_TYPES[dtype.name]
@@ -162,12 +162,12 @@ def prepare_weight_gradient(
     )
 
 
-def weight_gradient(tile: Tile, rest: int) -> Module:
+def weight_gradient(tile: DotTile, rest: int) -> IrModule:
     """Slots: gradients, images, result, scratch, :class:`Numbers`.
 
     Sums in scratch memory are by images, groups, tiles of filters, channels, taps and filters.
     """
-    module = Module()
+    module = IrModule()
     chunks = _chunks(module, Tiles(tile, rest))
     results = _results(module, tile)
     with module.kernel("weight_gradient") as code:
@@ -187,15 +187,15 @@ class Names:
     def __init__(self, code: Code) -> None:
         self._code = code
 
-    def __getitem__(self, name: str) -> Value:
+    def __getitem__(self, name: str) -> IrValue:
         return self._code.slot(ADDRESSES + Numbers._fields.index(name))
 
 
-def _taps(at: Names) -> Value:
+def _taps(at: Names) -> IrValue:
     return at["taps0"] * at["taps1"] * at["taps2"]
 
 
-def transposing_function(module: Module, element: str) -> Code:
+def transposing_function(module: IrModule, element: str) -> Code:
     """Writes a function that writes gradients by places.
 
     Its parameters are the address of the first filter's gradients, the distance of filters, the address to
@@ -220,7 +220,7 @@ def transposing_function(module: Module, element: str) -> Code:
         return code
 
 
-def _chunks(module: Module, tiles: Tiles) -> Code:
+def _chunks(module: IrModule, tiles: Tiles) -> Code:
     """The part that adds up the sums of chunks: some images, filters and channels of a group."""
     tile = tiles.tile
     element, lanes = tile.element, tile.lanes
@@ -302,26 +302,26 @@ def _chunks(module: Module, tiles: Tiles) -> Code:
         return code
 
 
-class Span(NamedTuple):
+class TapSpan(NamedTuple):
     """The range along an axis of a block where a tap meets the image: places of both."""
 
-    first: Value
-    extent: Value
-    place: Value
+    first: IrValue
+    extent: IrValue
+    place: IrValue
 
 
-def _met(code: Code, at: Names, axis: int, tap: Value, start: Value, count: Value) -> Span:
+def _met(code: Code, at: Names, axis: int, tap: IrValue, start: IrValue, count: IrValue) -> TapSpan:
     """The range of an axis where a tap meets the image, in a block from `start` on with `count` places."""
     step, size = at[f"step{axis}"], at[f"size{axis}"]
     shift = tap * at[f"dilation{axis}"] - at[f"before{axis}"]
     low = _smaller(code, _larger(code, (step - 1 - shift) // step - start, 0), count)
     high = _larger(code, _smaller(code, (size - shift + step - 1) // step - start, count), low)
-    return Span(low, high - low, (start + low) * step + shift)
+    return TapSpan(low, high - low, (start + low) * step + shift)
 
 
 def _outside(
-    code: Code, side: Value, inside: Value, y: Span, x: Span, rows: Value, columns: Value
-) -> tuple[Value, Value, Value, Value]:
+    code: Code, side: IrValue, inside: IrValue, y: TapSpan, x: TapSpan, rows: IrValue, columns: IrValue
+) -> tuple[IrValue, IrValue, IrValue, IrValue]:
     """The places that a tap misses: rows and columns above (0), below, left or right."""
     low = code.select(inside, y.first, rows)
     high = code.select(inside, y.first + y.extent, rows)
@@ -332,7 +332,7 @@ def _outside(
     return top, bottom, left, right
 
 
-def _results(module: Module, tile: Tile) -> Code:
+def _results(module: IrModule, tile: DotTile) -> Code:
     """The part that adds up the sums of all images, and stores them filter by filter."""
     element, lanes = tile.element, tile.lanes
     type = vector(element, lanes)
@@ -363,13 +363,13 @@ def _results(module: Module, tile: Tile) -> Code:
         return code
 
 
-def _smaller(code: Code, left: Value, right: Value | int) -> Value:
+def _smaller(code: Code, left: IrValue, right: IrValue | int) -> IrValue:
     return code.select(left < right, left, right)
 
 
-def _larger(code: Code, left: Value, right: Value | int) -> Value:
+def _larger(code: Code, left: IrValue, right: IrValue | int) -> IrValue:
     return code.select(left > right, left, right)
 
 
-def _quotient_up(count: Value, by: Value | int) -> Value:
+def _quotient_up(count: IrValue, by: IrValue | int) -> IrValue:
     return (count + by - 1) // by

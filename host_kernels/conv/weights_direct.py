@@ -6,9 +6,9 @@ from dl4all.host_kernels.conv.columns import NUMBERS, Columns, vector_loader
 from dl4all.host_kernels.conv.parts import GRAIN, three
 from dl4all.host_kernels.lib.dot_tiles import vector_lanes
 from dl4all.ops.conv.window import Window, three_axes
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch
 from dl4all.ops.core.kernels.launch import NoKernel
-from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, Module, vector
+from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, IrModule, vector
 
 ROWS = 4
 """Of results at a time: sums of one row would wait for each other."""
@@ -17,7 +17,7 @@ NAMES = ("grad_image", "grad_filter", "images", "groups", "filters", "channels",
 
 
 def direct_weight_gradient(
-    out: Layout, grad: Layout, input: Layout, window: Window, groups: int
+    out: ArrayLayout, grad: ArrayLayout, input: ArrayLayout, window: Window, groups: int
 ) -> HostLaunch:
     """The launch for gradients whose last axes are contiguous.
 
@@ -46,11 +46,11 @@ def direct_weight_gradient(
     return HostLaunch(weight_gradient_of_planes, key, ADDRESSES, numbers, work=work)
 
 
-def weight_gradient_of_planes(reading: int, element: str) -> Module:
+def weight_gradient_of_planes(reading: int, element: str) -> IrModule:
     """Slots: gradients, images, result, numbers of columns, and those of :data:`NAMES`."""
     lanes = vector_lanes(element)
     type = vector(element, lanes)
-    module = Module()
+    module = IrModule()
     with module.part("planes") as code:
         _, begin, end = code.parameters
         grad, x, out = (code.slot(i, "ptr") for i in range(ADDRESSES))

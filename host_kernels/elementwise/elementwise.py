@@ -1,9 +1,9 @@
 """The compiled kernels of elementwise ops on the host, from the expressions that give their shaders.
 
-A kernel computes a :class:`Program`: expressions one after the other, of tensors and numbers, of which some
-results are written to memory. An op is a program of one expression, a chain of a compiled graph has several.
-The code depends on how each tensor lies along the last axis, and on whether there are more axes; sizes,
-strides and numbers are slots.
+A kernel computes a :class:`ElementwiseProgram`: expressions one after the other, of tensors and numbers, of
+which some results are written to memory. An op is a program of one expression, a chain of a compiled graph
+has several. The code depends on how each tensor lies along the last axis, and on whether there are more axes;
+sizes, strides and numbers are slots.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dl4all.host_kernels.elementwise.expressions import (
 )
 from dl4all.host_kernels.lib.rows import row_passes
 from dl4all.ops.core.expressions.expression import Expression, functions_of
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import FLOATS, LLVM_TYPES, Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import FLOATS, LLVM_TYPES, Code, IrModule, IrValue, vector
 
 GRAIN = 16384
 """Elements of a chunk."""
@@ -61,7 +61,7 @@ class Assignment(NamedTuple):
     dtype: str  # of the result
 
 
-class Program(NamedTuple):
+class ElementwiseProgram(NamedTuple):
     """The computation of a kernel at each index."""
 
     tensors: tuple[str, ...]  # dtypes of those that are read
@@ -80,10 +80,10 @@ class Program(NamedTuple):
 
 @host_kernel("elementwise")
 def prepare_elementwise(
-    out: Layout,
+    out: ArrayLayout,
     expression: Expression,
     compute: str,
-    operands: Sequence[Layout | float],
+    operands: Sequence[ArrayLayout | float],
     conditions: Sequence[bool],
     arguments: Sequence[tuple[str, Any, bool]],
 ) -> HostLaunch:
@@ -100,25 +100,29 @@ def prepare_elementwise(
     Raises:
         NoKernel: there is none for such dtypes or functions.
     """
-    tensors = [operand for operand in operands if isinstance(operand, Layout)]
-    numbers = [operand for operand in operands if not isinstance(operand, Layout)]
+    tensors = [operand for operand in operands if isinstance(operand, ArrayLayout)]
+    numbers = [operand for operand in operands if not isinstance(operand, ArrayLayout)]
     own_type = number_type(compute)
     types = [own_type] * len(numbers) + ["i32" if whole else own_type for _, _, whole in arguments]
     place, number = itertools.count(), itertools.count(len(tensors))
     names = ("x",) if len(operands) == 1 else ("a", "b", "c")
     named = [
-        (name, next(place if isinstance(operand, Layout) else number), "bool" if condition else compute)
+        (name, next(place if isinstance(operand, ArrayLayout) else number), "bool" if condition else compute)
         for name, operand, condition in zip(names, operands, conditions, strict=False)
     ]
     named += [(f"p.{name}", next(number), compute) for name, _, _ in arguments]
     assignment = Assignment(expression, compute, tuple(named), out.dtype.name)
-    program = Program(tuple(t.dtype.name for t in tensors), tuple(types), (assignment,), (0,))
+    program = ElementwiseProgram(tuple(t.dtype.name for t in tensors), tuple(types), (assignment,), (0,))
     values = [*numbers, *(value for _, value, _ in arguments)]
     return prepare_program(program, out.shape, tensors, [out], values)
 
 
 def prepare_program(
-    program: Program, shape: Shape, reads: Sequence[Layout], writes: Sequence[Layout], numbers: Sequence[Any]
+    program: ElementwiseProgram,
+    shape: Shape,
+    reads: Sequence[ArrayLayout],
+    writes: Sequence[ArrayLayout],
+    numbers: Sequence[Any],
 ) -> HostLaunch:
     """The launch of a program.
 
@@ -174,7 +178,7 @@ def number_type(dtype: str) -> str:
     return NUMBER_TYPES.get(dtype) or expression_type(dtype)
 
 
-def _broadcast(layout: Layout, shape: Shape) -> Shape:
+def _broadcast(layout: ArrayLayout, shape: Shape) -> Shape:
     """The strides of a tensor as one of a shape to which it broadcasts."""
     missing = len(shape) - len(layout.shape)
     return (0,) * missing + tuple(
@@ -189,14 +193,14 @@ def _step(stride: int) -> Step:
 # Code
 
 
-def elementwise(program: Program, steps: tuple[Step, ...], outer: int) -> Module:
+def elementwise(program: ElementwiseProgram, steps: tuple[Step, ...], outer: int) -> IrModule:
     """Compute a program at each index.
 
     Slots: addresses of tensors, those that are written last; rows (elements if there is only one axis), how
     many are in a chunk, the last axis's size; numbers; the last axis's strides; with one axis more, its
     strides; with many, their number, and for each the size and the strides.
     """
-    module = Module()
+    module = IrModule()
     with module.part("range") as part:
         _, begin, end = part.parameters
         writer = _Writer(part, program, steps)
@@ -214,7 +218,7 @@ def elementwise(program: Program, steps: tuple[Step, ...], outer: int) -> Module
 class _Writer:
     """Writes the code of a program into a function."""
 
-    def __init__(self, code: Code, program: Program, steps: tuple[Step, ...]) -> None:
+    def __init__(self, code: Code, program: ElementwiseProgram, steps: tuple[Step, ...]) -> None:
         self.code = code
         self.program = program
         self.steps = steps
@@ -226,13 +230,13 @@ class _Writer:
         self.first_stride = first + len(program.numbers)
         self.strides = [code.slot(self.first_stride + i) for i in range(len(steps))]
 
-    def _number(self, slot: int, type: str) -> Value:
+    def _number(self, slot: int, type: str) -> IrValue:
         code = self.code
         number = code.slot(slot, "double" if type in FLOATS else "i64")
         number = code.convert(number, "i32" if type == "u8" else type)
         return code.splat(code.convert(number, "i32") if type in ("i8", "i16") else number, self.lanes)
 
-    def row(self, row: Value, *, many: bool) -> list[Value]:
+    def row(self, row: IrValue, *, many: bool) -> list[IrValue]:
         """The addresses of all tensors at a row."""
         code, count = self.code, len(self.steps)
         following = self.first_stride + count
@@ -257,7 +261,7 @@ class _Writer:
             for address, offset, type in zip(self.addresses, offsets, self.types, strict=True)
         ]
 
-    def span(self, addresses: list[Value], begin: Value, end: Value) -> None:
+    def span(self, addresses: list[IrValue], begin: IrValue, end: IrValue) -> None:
         """Compute neighbours along the last axis."""
         code = self.code
         repeated = {
@@ -266,7 +270,7 @@ class _Writer:
             if step == "0"
         }
 
-        def compute(i: Value, mask: Value | None) -> None:
+        def compute(i: IrValue, mask: IrValue | None) -> None:
             values = [
                 repeated[number]
                 if number in repeated
@@ -278,7 +282,7 @@ class _Writer:
 
         row_passes(code, end, self.lanes, compute, begin)
 
-    def _load(self, number: int, address: Value, i: Value, mask: Value | None, end: Value) -> Value:
+    def _load(self, number: int, address: IrValue, i: IrValue, mask: IrValue | None, end: IrValue) -> IrValue:
         code, element = self.code, self.types[number]
         type = vector(element, self.lanes)
         if self.steps[number] == "1":
@@ -291,7 +295,7 @@ class _Writer:
         return value
 
     def _store(
-        self, number: int, value: Value, address: Value, i: Value, mask: Value | None, end: Value
+        self, number: int, value: IrValue, address: IrValue, i: IrValue, mask: IrValue | None, end: IrValue
     ) -> None:
         code = self.code
         if self.steps[number] == "1":
@@ -306,10 +310,10 @@ class _Writer:
                 with code.if_(i + lane < end):
                     code.store(one, address, place)
 
-    def _results(self, values: list[Value]) -> list[Value]:
+    def _results(self, values: list[IrValue]) -> list[IrValue]:
         """The values that are written to memory, of those that were loaded."""
         code, program = self.code, self.program
-        sources: list[tuple[Value, str]] = [
+        sources: list[tuple[IrValue, str]] = [
             *zip(values, program.tensors, strict=False),
             *((number, "") for number in self.numbers),
         ]

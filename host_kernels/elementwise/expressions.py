@@ -15,21 +15,21 @@ import numpy as np
 
 from dl4all.ops.core.expressions.expression import (
     Binary,
-    Call,
-    Choice,
+    Conditional,
     Constant,
     Expression,
+    FunctionCall,
     Name,
     Unary,
     children,
 )
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import error_functions, functions, remainders, trigonometry
-from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, Code, Value, element_of, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, Code, IrValue, element_of, lanes_of, vector
 
 Number: TypeAlias = int | float | bool
-Printed: TypeAlias = Value | Number
-Function: TypeAlias = Callable[..., Value]
+Printed: TypeAlias = IrValue | Number
+Function: TypeAlias = Callable[..., IrValue]
 
 NARROW = ("bool", "uint8", "int8", "int16")
 """Dtypes that expressions see as ``i32``."""
@@ -56,35 +56,35 @@ INTRINSICS = {
 }  # fmt: skip
 
 
-def larger(code: Code, a: Printed, b: Printed) -> Value:
+def larger(code: Code, a: Printed, b: Printed) -> IrValue:
     """The larger one; nan if one of them is nan."""
     return _extreme(code, a, b, operator.gt)
 
 
-def smaller(code: Code, a: Printed, b: Printed) -> Value:
+def smaller(code: Code, a: Printed, b: Printed) -> IrValue:
     return _extreme(code, a, b, operator.lt)
 
 
-def _extreme(code: Code, a: Printed, b: Printed, better: Callable[[Any, Any], Any]) -> Value:
-    if not isinstance(b, Value):
+def _extreme(code: Code, a: Printed, b: Printed, better: Callable[[Any, Any], Any]) -> IrValue:
+    if not isinstance(b, IrValue):
         a, b = b, a
-    assert isinstance(b, Value)
+    assert isinstance(b, IrValue)
     one = code.select(better(a, b), a, b)  # b, if one is nan
-    if not (b.is_float and isinstance(a, Value)):
+    if not (b.is_float and isinstance(a, IrValue)):
         return one
     return code.select(code.compare("uno", "eq", a, a), a, one)
 
 
-def _sign(code: Code, x: Value) -> Value:
+def _sign(code: Code, x: IrValue) -> IrValue:
     one = code.constant(x.type, 1)
     return code.select(x > 0, one, code.select(x < 0, -one, code.constant(x.type, 0)))
 
 
-def _integer_magnitude(code: Code, x: Value) -> Value:
+def _integer_magnitude(code: Code, x: IrValue) -> IrValue:
     return code.select(x < 0, -x, x)
 
 
-def _is_inf(code: Code, x: Value) -> Value:
+def _is_inf(code: Code, x: IrValue) -> IrValue:
     return code.intrinsic("fabs", x).equals(math.inf)
 
 
@@ -123,13 +123,13 @@ def check_precision(tree: Expression) -> None:
     """
     if isinstance(tree, Constant) and float(np.float32(tree.value)) != tree.value:
         raise NoKernel(f"{tree.text} is rounded to float32")
-    if isinstance(tree, Call) and tree.function in FLOAT32_FUNCTIONS:
+    if isinstance(tree, FunctionCall) and tree.function in FLOAT32_FUNCTIONS:
         raise NoKernel(f"{tree.function} of float64")
     for child in children(tree):
         check_precision(child)
 
 
-def print_llvm(code: Code, tree: Expression, values: Mapping[str, Value]) -> Printed:
+def print_llvm(code: Code, tree: Expression, values: Mapping[str, IrValue]) -> Printed:
     """The value of an expression.
 
     Args:
@@ -148,7 +148,7 @@ def print_llvm(code: Code, tree: Expression, values: Mapping[str, Value]) -> Pri
     if isinstance(tree, Constant):
         return tree.value
     parts = [print_llvm(code, child, values) for child in children(tree)]
-    if isinstance(tree, Choice):
+    if isinstance(tree, Conditional):
         return _choice(code, *parts)
     if isinstance(tree, Unary):
         return _unary(tree.operator, parts[0])
@@ -158,9 +158,9 @@ def print_llvm(code: Code, tree: Expression, values: Mapping[str, Value]) -> Pri
 
 
 def _choice(code: Code, condition: Printed, accepted: Printed, rejected: Printed) -> Printed:
-    if not isinstance(condition, Value):
+    if not isinstance(condition, IrValue):
         return accepted if condition else rejected
-    if not isinstance(accepted, Value) and not isinstance(rejected, Value):
+    if not isinstance(accepted, IrValue) and not isinstance(rejected, IrValue):
         element = {bool: "i1", float: "float"}.get(type(accepted), "i32")
         accepted = code.constant(vector(element, lanes_of(condition.type)), accepted)
     return code.select(condition, accepted, rejected)
@@ -169,19 +169,19 @@ def _choice(code: Code, condition: Printed, accepted: Printed, rejected: Printed
 def _unary(sign: str, operand: Printed) -> Printed:
     if sign == "-":
         return -operand
-    if not isinstance(operand, Value):
+    if not isinstance(operand, IrValue):
         return not operand if sign == "!" else ~int(operand)
     return ~operand
 
 
 def _binary(sign: str, left: Printed, right: Printed) -> Printed:
-    if isinstance(left, Value) or isinstance(right, Value):
+    if isinstance(left, IrValue) or isinstance(right, IrValue):
         if sign in ("==", "!="):
-            if not isinstance(left, Value):
+            if not isinstance(left, IrValue):
                 left, right = right, left
-            assert isinstance(left, Value)
+            assert isinstance(left, IrValue)
             return left.equals(right) if sign == "==" else left.differs(right)
-        if not isinstance(left, Value) and sign in ("<", ">", "<=", ">="):  # Python asks the other operand
+        if not isinstance(left, IrValue) and sign in ("<", ">", "<=", ">="):  # Python asks the other operand
             sign = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}[sign]
             left, right = right, left
     elif sign in ("==", "!="):
@@ -191,7 +191,7 @@ def _binary(sign: str, left: Printed, right: Printed) -> Printed:
 
 
 def _call(code: Code, name: str, parts: list[Printed]) -> Printed:
-    first = next((part for part in parts if isinstance(part, Value)), None)
+    first = next((part for part in parts if isinstance(part, IrValue)), None)
     if first is None:
         if name == "widened":
             return parts[0]
@@ -212,7 +212,7 @@ def _call(code: Code, name: str, parts: list[Printed]) -> Printed:
 # Elements in memory
 
 
-def load_element(code: Code, value: Value, dtype: str, compute: str) -> Value:
+def load_element(code: Code, value: IrValue, dtype: str, compute: str) -> IrValue:
     """The value of a loaded element in an expression.
 
     Args:
@@ -226,10 +226,10 @@ def load_element(code: Code, value: Value, dtype: str, compute: str) -> Value:
     return code.convert(value, target)
 
 
-def store_element(code: Code, value: Printed, dtype: str, lanes: int) -> Value:
+def store_element(code: Code, value: Printed, dtype: str, lanes: int) -> IrValue:
     """The element that is written for an expression's value, for a result of a dtype."""
     memory = LLVM_TYPES[dtype]
-    if not isinstance(value, Value):
+    if not isinstance(value, IrValue):
         return code.constant(vector(memory, lanes), value)
     if dtype == "bool" and element_of(value.type) != "i1" and value.is_float:
         raise NoKernel("a bool of a float")

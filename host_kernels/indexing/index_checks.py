@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from dl4all.host_kernels.lib.elements import loaded, memory_type
 from dl4all.host_kernels.lib.rows import CHUNK
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, contiguous_strides
-from dl4all.runtime.cpu.llvm.ir import Code, Module
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule
 
 OUTER_AXES = 3  # but for the innermost one
 
@@ -31,8 +31,8 @@ def prepare_check(
     scale: int,
     grid: Shape | None,
     adds: bool,
-    reads: Sequence[Layout],
-    writes: Sequence[Layout],
+    reads: Sequence[ArrayLayout],
+    writes: Sequence[ArrayLayout],
 ) -> HostLaunch:
     """The launch for what :func:`dl4all.ops.indexing.host_indices.checked` describes.
 
@@ -69,7 +69,7 @@ def prepare_check(
     return HostLaunch(check_indices, key, CONSTANTS, constants, work=index.numel())
 
 
-def check_indices(source: str, negative: bool, ignores: bool, adds: bool, turned: bool) -> Module:
+def check_indices(source: str, negative: bool, ignores: bool, adds: bool, turned: bool) -> IrModule:
     """Slots: indices, places, status, constants.
 
     Args:
@@ -79,7 +79,7 @@ def check_indices(source: str, negative: bool, ignores: bool, adds: bool, turned
         adds: whether places are added to what is there.
         turned: whether another axis than the last one is the innermost.
     """
-    module = Module()
+    module = IrModule()
     with module.part("blocks") as code:
         _write_blocks(code, source, negative, ignores, adds, turned)
         part = code

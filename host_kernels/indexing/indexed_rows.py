@@ -15,10 +15,10 @@ import numpy as np
 from dl4all.host_kernels.lib.rows import CHUNK, row_passes
 from dl4all.host_kernels.memory.copies import RAW_TYPES
 from dl4all.host_kernels.reduce.reduction_units import KINDS
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, IrModule, IrValue, vector
 
 RANGES = 8  # of row numbers at most, for each of which all indices are looked at
 COLUMN_BYTES = 128  # of a row's part, at least
@@ -26,13 +26,13 @@ RANGE_WORK = 4 * CHUNK  # elements for a range, at least
 SUMMED_DTYPES = ("float32", "float64", "int64", "int32", "int16", "int8", "uint8")
 
 
-def _index(index: Any) -> Layout:
+def _index(index: Any) -> ArrayLayout:
     """
     Raises:
         NoKernel: the indices are no tensor of int32.
     """
     if (
-        not isinstance(index, Layout)
+        not isinstance(index, ArrayLayout)
         or index.dtype != np.int32
         or not index.is_contiguous()
         or 0 in index.shape
@@ -46,7 +46,7 @@ def _lanes(row: int, itemsize: int) -> int:
     return provider.processor().lanes(itemsize) if row > 1 else 1
 
 
-def _row_stride(x: Layout) -> int:
+def _row_stride(x: ArrayLayout) -> int:
     """The elements from one row to the next, if a row's elements lie side by side.
 
     Raises:
@@ -61,7 +61,7 @@ def _row_stride(x: Layout) -> int:
 
 
 @host_kernel("take_rows")
-def prepare_take_rows(out: Layout, x: Layout, index: Any) -> HostLaunch:
+def prepare_take_rows(out: ArrayLayout, x: ArrayLayout, index: Any) -> HostLaunch:
     """
     Raises:
         NoKernel: the indices are no tensor, or rows have gaps.
@@ -78,12 +78,12 @@ def prepare_take_rows(out: Layout, x: Layout, index: Any) -> HostLaunch:
     return HostLaunch(take_rows, key, 3, constants, work=indices.numel() * outer * row)
 
 
-def take_rows(element: str, lanes: int) -> Module:
+def take_rows(element: str, lanes: int) -> IrModule:
     """Slots: input, indices, result, rows, those of a chunk, indices, a row's elements, two strides.
 
     A negative index gives a row of zeros.
     """
-    module = Module()
+    module = IrModule()
     type = vector(element, lanes)
     with module.part("rows") as code:
         _, begin, end = code.parameters
@@ -105,16 +105,16 @@ def take_rows(element: str, lanes: int) -> Module:
     return module
 
 
-def take_elements(element: str, lanes: int) -> Module:
+def take_elements(element: str, lanes: int) -> IrModule:
     """Rows of one element. Slots: input, indices, result, indices, those of a chunk, the stride."""
-    module = Module()
+    module = IrModule()
     type = vector(element, lanes)
     with module.part("elements") as code:
         _, begin, end = code.parameters
         x, index, out = (code.slot(number, "ptr") for number in range(3))
         stride = code.splat(code.slot(5), lanes)
 
-        def take(i: Value, mask: Value | None) -> None:
+        def take(i: IrValue, mask: IrValue | None) -> None:
             place = code.convert(code.load(index, i, vector("i32", lanes), mask), "i64")
             there = place >= 0
             there = there if mask is None else there & mask
@@ -127,14 +127,14 @@ def take_elements(element: str, lanes: int) -> Module:
     return module
 
 
-def _each(code: Code, row: Value, lanes: int, step: Callable[[Value, Value | None], None]) -> None:
+def _each(code: Code, row: IrValue, lanes: int, step: Callable[[IrValue, IrValue | None], None]) -> None:
     if lanes == 1:
         step(code.as_value("i64", 0), None)
     else:
         row_passes(code, row, lanes, step)
 
 
-def _copy_row(code: Code, source: Value, target: Value, row: Value, type: str, lanes: int) -> None:
+def _copy_row(code: Code, source: IrValue, target: IrValue, row: IrValue, type: str, lanes: int) -> None:
     _each(code, row, lanes, lambda i, mask: code.store(code.load(source, i, type, mask), target, i, mask))
 
 
@@ -163,7 +163,7 @@ def _cuts(size: int, row: int, itemsize: int, work: int) -> _Cuts:
     return _Cuts(-(-size // min(pieces, size)), row)
 
 
-COMBINED: dict[str, Callable[[Code, Value, Value], Value]] = {
+COMBINED: dict[str, Callable[[Code, IrValue, IrValue], IrValue]] = {
     "add": KINDS["sum"].step,
     "sum": KINDS["sum"].step,
     "prod": KINDS["prod"].step,
@@ -177,7 +177,7 @@ COPYING = ("sum", "prod", "amax", "amin", "replace")
 
 
 @host_kernel("take_rows_backward", copies=True)
-def prepare_take_rows_backward(out: Layout, x: Layout, index: Any, size: int) -> HostLaunch:
+def prepare_take_rows_backward(out: ArrayLayout, x: ArrayLayout, index: Any, size: int) -> HostLaunch:
     """
     Raises:
         NoKernel: the indices are no tensor, rows have gaps, or the dtype is float16 or bool.
@@ -186,7 +186,9 @@ def prepare_take_rows_backward(out: Layout, x: Layout, index: Any, size: int) ->
 
 
 @host_kernel("combine_rows")
-def prepare_combine_rows(mode: str, reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLaunch:
+def prepare_combine_rows(
+    mode: str, reads: Sequence[ArrayLayout], writes: Sequence[ArrayLayout]
+) -> HostLaunch:
     """The launch that reads an input, rows and indices, and writes the input with the rows combined into it.
 
     Args:
@@ -202,7 +204,7 @@ def prepare_combine_rows(mode: str, reads: Sequence[Layout], writes: Sequence[La
     return _combining_launch(mode, writes[0], rows, index)
 
 
-def _combining_launch(mode: str, out: Layout, rows: Layout, index: Any) -> HostLaunch:
+def _combining_launch(mode: str, out: ArrayLayout, rows: ArrayLayout, index: Any) -> HostLaunch:
     _index(index)
     if rows.dtype.name not in SUMMED_DTYPES:
         raise NoKernel(f"sums of {rows.dtype}")
@@ -219,7 +221,7 @@ def _combining_launch(mode: str, out: Layout, rows: Layout, index: Any) -> HostL
 
 
 @host_kernel("put_rows", copies=True)
-def prepare_put_rows(out: Layout, x: Layout, source: Layout, index: Any) -> HostLaunch:
+def prepare_put_rows(out: ArrayLayout, x: ArrayLayout, source: ArrayLayout, index: Any) -> HostLaunch:
     """
     Raises:
         NoKernel: the indices are no tensor, or rows have gaps.
@@ -235,7 +237,7 @@ def prepare_put_rows(out: Layout, x: Layout, source: Layout, index: Any) -> Host
 
 
 @host_kernel("write_rows")
-def prepare_write_rows(reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLaunch:
+def prepare_write_rows(reads: Sequence[ArrayLayout], writes: Sequence[ArrayLayout]) -> HostLaunch:
     """The launch of a change in place: reads rows and indices, writes the rows that they name.
 
     Raises:
@@ -252,14 +254,14 @@ def prepare_write_rows(reads: Sequence[Layout], writes: Sequence[Layout]) -> Hos
     return HostLaunch(put_rows, key, 3, constants, work=source.numel())
 
 
-def put_rows(element: str, lanes: int, mode: str) -> Module:
+def put_rows(element: str, lanes: int, mode: str) -> IrModule:
     """Rows combined with others, or put in the places of others: in a copy ("replace"), in place ("write").
 
     Slots: the input if it is copied, rows, indices, result, then units, ranges, rows of a range, parts of a
     row, elements of a part, rows of the result, indices, a row's elements, strides of outer and row, elements
     of an outer part of the result, and all of its elements.
     """
-    module = Module()
+    module = IrModule()
     type = vector(element, lanes)
     first = 4 if mode in COPYING else 3
     wide_lanes = provider.processor().lanes(SIZES[element])
@@ -294,7 +296,7 @@ def put_rows(element: str, lanes: int, mode: str) -> Module:
                 with code.if_((place >= low) & (place < high)):
                     new, kept = code.at(source, i * stride, element), code.at(target, place * row, element)
 
-                    def combine(j: Value, mask: Value | None) -> None:
+                    def combine(j: IrValue, mask: IrValue | None) -> None:
                         old, term = (code.load(array, j, type, mask) for array in (kept, new))
                         code.store(COMBINED[mode](code, old, term), kept, j, mask)
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from dl4all.host_kernels.lib.lines import Slots
+from dl4all.host_kernels.lib.lines import LineSlots
 from dl4all.host_kernels.lib.rows import grain_of, row_passes
 from dl4all.host_kernels.normalization.batch_norm import check_contiguous
 from dl4all.host_kernels.pool.pooling import fill
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
 
 ARRAYS = ("source", "places", "weights", "target")
 INTEGERS = ("outer", "source_size", "target_size", "inner", "columns", "taps", "grain")
 
 
 @host_kernel("resampled")
-def prepare_resampled(transposed: bool, reads: list[Layout], writes: list[Layout]) -> HostLaunch:
+def prepare_resampled(transposed: bool, reads: list[ArrayLayout], writes: list[ArrayLayout]) -> HostLaunch:
     """The launch for a source and a target with three axes, of which the middle one is resampled.
 
     Raises:
@@ -37,15 +37,15 @@ def prepare_resampled(transposed: bool, reads: list[Layout], writes: list[Layout
     return HostLaunch(resampled, (transposed, inner == 1), len(ARRAYS), constants, work=work)
 
 
-def resampled(transposed: bool, single: bool) -> Module:
+def resampled(transposed: bool, single: bool) -> IrModule:
     """``target[:, j]`` is the sum of ``weights[t, j] * source[:, places[t, j]]`` over taps t.
 
     Transposed, ``target[:, places[t, j]] += weights[t, j] * source[:, j]``. With `single` the last axis has
     one element.
     """
-    module = Module()
+    module = IrModule()
     with module.part("outer") as part:
-        slots = Slots(part, ARRAYS, INTEGERS)
+        slots = LineSlots(part, ARRAYS, INTEGERS)
         _, begin, end = part.parameters
         inner = slots["inner"]
         with part.loop(begin, end) as number:
@@ -59,17 +59,17 @@ def resampled(transposed: bool, single: bool) -> Module:
                 with part.loop(0, slots["columns"]) as column:
                     (_spread if transposed else _added)(part, slots, source, target, column)
     with module.kernel("resampled") as code:
-        given = Slots(code, ARRAYS, INTEGERS)
+        given = LineSlots(code, ARRAYS, INTEGERS)
         code.parallel(part, code.parameters[0], given["outer"], given["grain"])
     return module
 
 
-def _gathered(code: Code, slots: Slots, source: Value, target: Value) -> None:
+def _gathered(code: Code, slots: LineSlots, source: IrValue, target: IrValue) -> None:
     """A row of the target, whose elements are wherever their places say."""
     lanes = provider.processor().lanes()
     type, places_type = vector("float", lanes), vector("i64", lanes)
 
-    def columns(i: Value, mask: Value | None) -> None:
+    def columns(i: IrValue, mask: IrValue | None) -> None:
         total = code.variable(type, 0.0)
         with code.loop(0, slots["taps"]) as tap:
             at = tap * slots["columns"] + i
@@ -84,7 +84,7 @@ def _gathered(code: Code, slots: Slots, source: Value, target: Value) -> None:
     row_passes(code, slots["columns"], lanes, columns)
 
 
-def _scattered(code: Code, slots: Slots, source: Value, target: Value) -> None:
+def _scattered(code: Code, slots: LineSlots, source: IrValue, target: IrValue) -> None:
     """Add the elements of a row of the source to wherever their places say, in a fixed order."""
     with code.loop(0, slots["columns"]) as column:
         value = code.load(source, column, "float")
@@ -94,12 +94,12 @@ def _scattered(code: Code, slots: Slots, source: Value, target: Value) -> None:
             code.store(total, target, place)
 
 
-def _added(code: Code, slots: Slots, source: Value, target: Value, column: Value) -> None:
+def _added(code: Code, slots: LineSlots, source: IrValue, target: IrValue, column: IrValue) -> None:
     """One column of the target, the elements of the last axis side by side."""
     lanes = provider.processor().lanes()
     type, inner = vector("float", lanes), slots["inner"]
 
-    def elements(i: Value, mask: Value | None) -> None:
+    def elements(i: IrValue, mask: IrValue | None) -> None:
         total = code.variable(type, 0.0)
         with code.loop(0, slots["taps"]) as tap:
             place, weight = _tap(code, slots, tap, column)
@@ -110,7 +110,7 @@ def _added(code: Code, slots: Slots, source: Value, target: Value, column: Value
     row_passes(code, inner, lanes, elements)
 
 
-def _spread(code: Code, slots: Slots, source: Value, target: Value, column: Value) -> None:
+def _spread(code: Code, slots: LineSlots, source: IrValue, target: IrValue, column: IrValue) -> None:
     """Add one column of the source to those of the target that it is a sum of."""
     lanes = provider.processor().lanes()
     type, inner = vector("float", lanes), slots["inner"]
@@ -118,7 +118,7 @@ def _spread(code: Code, slots: Slots, source: Value, target: Value, column: Valu
         place, weight = _tap(code, slots, tap, column)
         first = place * inner
 
-        def elements(i: Value, mask: Value | None) -> None:
+        def elements(i: IrValue, mask: IrValue | None) -> None:
             value = code.load(source, column * inner + i, type, mask)
             before = code.load(target, first + i, type, mask)
             total = code.intrinsic("fmuladd", value, code.splat(weight, lanes), before)
@@ -127,7 +127,7 @@ def _spread(code: Code, slots: Slots, source: Value, target: Value, column: Valu
         row_passes(code, inner, lanes, elements)
 
 
-def _tap(code: Code, slots: Slots, tap: Value, column: Value) -> tuple[Value, Value]:
+def _tap(code: Code, slots: LineSlots, tap: IrValue, column: IrValue) -> tuple[IrValue, IrValue]:
     """The place and the weight of a tap."""
     at = tap * slots["columns"] + column
     return code.load(slots["places"], at, "i64"), code.load(slots["weights"], at, "float")

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from dl4all.host_kernels.lib.library import NAME, shared
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import SIZES, Code, Module, Operand, Value, vector
+from dl4all.runtime.cpu.llvm.ir import SIZES, Code, IrModule, IrValue, Operand, vector
 
 MOST_VECTORS = 6
 
 
-class Tile(NamedTuple):
+class DotTile(NamedTuple):
     """The registers of a tile: rows of vectors of an LLVM type of floats."""
 
     rows: int
@@ -52,7 +52,7 @@ class Axis(NamedTuple):
 class Sums(NamedTuple):
     """The target of the sums of a tile."""
 
-    place: Value  # of the first
+    place: IrValue  # of the first
     row: Operand  # distance of the rows
     adds: Operand  # whether to add to what is there
 
@@ -62,7 +62,7 @@ def vector_lanes(element: str) -> int:
     return provider.processor().lanes(SIZES[element])
 
 
-def tile_for(rows: int, element: str) -> Tile:
+def tile_for(rows: int, element: str) -> DotTile:
     """The tile for sums of so many rows: most registers are used, and few rows beyond the last computed.
 
     Beside the sums, a row b[k] and a number of a are in registers.
@@ -74,7 +74,7 @@ def tile_for(rows: int, element: str) -> Tile:
         return -(-rows // height) * height * (1 + 0.25 / height)
 
     height = min(range(most, 0, -1), key=cost)
-    return Tile(height, min(MOST_VECTORS, registers // (height + 1)), element)
+    return DotTile(height, min(MOST_VECTORS, registers // (height + 1)), element)
 
 
 PARAMETERS = ("ptr", "ptr", "ptr", *("i64",) * 13)
@@ -82,7 +82,7 @@ PARAMETERS = ("ptr", "ptr", "ptr", *("i64",) * 13)
 columns; whether to add."""
 
 
-def tile_function(module: Module, tile: Tile) -> Code:
+def tile_function(module: IrModule, tile: DotTile) -> Code:
     """Writes a function that computes a tile: see :data:`PARAMETERS`."""
     lanes = tile.lanes
     type = vector(tile.element, lanes)
@@ -121,7 +121,7 @@ def tile_function(module: Module, tile: Tile) -> Code:
 class Tiles:
     """The functions that compute tiles with up to so many rows and vectors."""
 
-    def __init__(self, tile: Tile, rest: int) -> None:
+    def __init__(self, tile: DotTile, rest: int) -> None:
         """
         Args:
             tile: the largest.
@@ -138,14 +138,14 @@ class Tiles:
     def run(
         self,
         code: Code,
-        a: Value,
+        a: IrValue,
         a_row: Operand,
-        b: Value,
+        b: IrValue,
         axes: Sequence[Axis],
-        rows: Value,
-        columns: Value,
+        rows: IrValue,
+        columns: IrValue,
         sums: Sums,
-        between: Callable[[Value], None] | None = None,
+        between: Callable[[IrValue], None] | None = None,
     ) -> None:
         """Compute all rows of up to the tile's columns, one tile after the other.
 
@@ -164,7 +164,7 @@ class Tiles:
         element, lanes = self.tile.element, self.tile.lanes
         limits = [0, *self.tile.widths]
 
-        def tiles(height: int, width: int, row: Value) -> None:
+        def tiles(height: int, width: int, row: IrValue) -> None:
             self._functions[height, width].run(
                 code, code.at(a, row * a_row, element), b, code.at(sums.place, row * sums.row, element),
                 a_row, *strides, sums.row, columns, sums.adds,
@@ -185,8 +185,8 @@ class Tiles:
 
 @contextlib.contextmanager
 def _nest(
-    code: Code, axes: Sequence[Axis], a: Value, b: Value, element: str
-) -> Iterator[tuple[Value, Value]]:
+    code: Code, axes: Sequence[Axis], a: IrValue, b: IrValue, element: str
+) -> Iterator[tuple[IrValue, IrValue]]:
     """Loops over axes, with the addresses that they come to in a and b."""
     if not axes:
         yield a, b

@@ -8,7 +8,7 @@ import numpy as np
 
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import FLOATS, Code, Operand, Value, element_of, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import FLOATS, Code, IrValue, Operand, element_of, lanes_of, vector
 
 MEMORY_TYPES = {
     "float32": "float", "float64": "double", "float16": "half", "int64": "i64", "int32": "i32",
@@ -43,8 +43,8 @@ def in_memory(type: str) -> str:
 
 
 def loaded(
-    code: Code, pointer: Value, index: Operand, source: str, type: str, mask: Value | None = None
-) -> Value:
+    code: Code, pointer: IrValue, index: Operand, source: str, type: str, mask: IrValue | None = None
+) -> IrValue:
     """Elements of a memory type from number `index` on, converted to a scalar or vector type."""
     x = code.load(pointer, index, vector(in_memory(source), lanes_of(type)), mask)
     element = element_of(type)
@@ -54,7 +54,7 @@ def loaded(
 
 
 def stored(
-    code: Code, value: Value, pointer: Value, index: Operand, target: str, mask: Value | None = None
+    code: Code, value: IrValue, pointer: IrValue, index: Operand, target: str, mask: IrValue | None = None
 ) -> None:
     """Write values as elements of a memory type, from number `index` on."""
     if target == "half" and element_of(value.type) == "double":
@@ -64,7 +64,7 @@ def stored(
     code.store(code.convert(value, in_memory(target)), pointer, index, mask)
 
 
-def converted(code: Code, x: Value, source: str, target: str) -> Value:
+def converted(code: Code, x: IrValue, source: str, target: str) -> IrValue:
     """Elements in memory of one type as those of another one, as NumPy's ``astype`` converts them."""
     if source == target:
         return x

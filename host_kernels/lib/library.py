@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.compiler import Compiler
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Operand
+from dl4all.runtime.cpu.llvm.compiler import LlvmCompiler
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, Operand
 
 Write = Callable[..., Code]
 """``write(module, *key)`` writes a function whose name is :data:`NAME`, and returns its code."""
@@ -36,13 +36,13 @@ def shared(write: Write, *key: Any) -> Shared:
     whole_key = (compiler, write, *key)
     found = _made.get(whole_key)
     if found is None:
-        module = Module()
+        module = IrModule()
         code = write(module, *key)
         found = _made[whole_key] = _compiled(compiler, module.text, code)
     return found
 
 
-def _compiled(compiler: Compiler, text: str, code: Code) -> Shared:
+def _compiled(compiler: LlvmCompiler, text: str, code: Code) -> Shared:
     # The process knows it by its name, as it may know that of another processor's compiler.
     digest = hashlib.sha256(f"{compiler.target} {text}".encode()).hexdigest()[:16]
     name = f"{NAME}_{digest}"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from dl4all.host_kernels.lib.rows import CHUNK, unrolled_passes
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, Value, Variable, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrValue, IrVariable, lanes_of, vector
 
 COPIES = 4
 """Vectors whose sums are kept apart, so that one addition need not wait for the other."""
@@ -22,11 +22,11 @@ COPIES = 4
 BLOCK = 2048
 """Elements that are summed in float32 at most, before the sums go on in float64."""
 
-Step = Callable[[Value, Value | None, int], None]
+Step = Callable[[IrValue, IrValue | None, int], None]
 """``step(place, mask, copy)`` for a vector of elements from a place on."""
 
 
-class Geometry(NamedTuple):
+class LineGeometry(NamedTuple):
     """The layout of lines. Integers of a kernel, in this order."""
 
     lines: int  # how many; across, vectors of them
@@ -37,7 +37,7 @@ class Geometry(NamedTuple):
     grain: int  # lines of a chunk
 
     @classmethod
-    def of_axis(cls, outer: int, length: int, inner: int) -> tuple[Geometry, bool]:
+    def of_axis(cls, outer: int, length: int, inner: int) -> tuple[LineGeometry, bool]:
         """Lines along the middle one of three axes, and whether kernels go across them."""
         lanes = provider.processor().lanes()
         if inner == 1:
@@ -47,7 +47,7 @@ class Geometry(NamedTuple):
         return cls(outer * blocks, length, inner, inner, length * inner, grain), True
 
     @classmethod
-    def of_channels(cls, samples: int, channels: int, inner: int) -> tuple[Geometry, bool]:
+    def of_channels(cls, samples: int, channels: int, inner: int) -> tuple[LineGeometry, bool]:
         """Lines with all elements of a channel, and whether kernels go across them."""
         if inner == 1:
             return cls.of_axis(1, samples, channels)
@@ -55,10 +55,10 @@ class Geometry(NamedTuple):
         return cls(channels, samples, channels * inner, inner, inner, max(1, CHUNK // count)), False
 
 
-FIELDS = Geometry._fields
+FIELDS = LineGeometry._fields
 
 
-class Slots:
+class LineSlots:
     """The slots of a kernel by name: addresses, then integers, then floats."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Slots:
     def __contains__(self, name: str) -> bool:
         return name in self._places
 
-    def __getitem__(self, name: str) -> Value:
+    def __getitem__(self, name: str) -> IrValue:
         return self._code.slot(self._places[name], self._types[name])
 
 
@@ -83,7 +83,7 @@ class Lines:
     """The line, or the lines in lanes, that a part is at."""
 
     def __init__(
-        self, code: Code, slots: Slots, across: bool, number: Value, base: Value, mask: Value | None
+        self, code: Code, slots: LineSlots, across: bool, number: IrValue, base: IrValue, mask: IrValue | None
     ) -> None:
         self.code = code
         self.lanes = provider.processor().lanes()
@@ -116,20 +116,20 @@ class Lines:
             else:
                 unrolled_passes(code, width, lanes, step, copies, self.base + segment * stride)
 
-    def value(self, array: Value) -> Value:
+    def value(self, array: IrValue) -> IrValue:
         """The element of an array for this line, in all lanes, or one for the line in each lane."""
         if self.across:
             return self.code.load(array, self.number, self.type, self.mask)
         return self.code.splat(self.code.load(array, self.number, "float"), self.lanes)
 
-    def put(self, value: Value, array: Value) -> None:
+    def put(self, value: IrValue, array: IrValue) -> None:
         """Write the element of an array for this line."""
         if self.across:
             self.code.store(value, array, self.number, self.mask)
         else:
             self.code.store(self.code.extract(value, 0), array, self.number)
 
-    def first(self, array: Value) -> Value:
+    def first(self, array: IrValue) -> IrValue:
         """The first element of the line."""
         if self.across:
             return self.code.load(array, self.base, self.type, self.mask)
@@ -139,23 +139,23 @@ class Lines:
         """A sum over the line that begins with 0."""
         return LineSum(self, element, copies)
 
-    def largest(self, values: Variable) -> Value:
+    def largest(self, values: IrVariable) -> IrValue:
         """The largest element that :func:`larger` has found in all lanes."""
         if self.across:
             return values.value
         return self.code.splat(largest_lane(self.code, values.value), self.lanes)
 
-    def number_like(self, value: float | Value, element: str = "float") -> Value:
+    def number_like(self, value: float | IrValue, element: str = "float") -> IrValue:
         """A number in all lanes."""
         return self.code.as_value(vector(element, self.lanes), value)
 
 
-def larger(code: Code, a: Value, b: Value) -> Value:
+def larger(code: Code, a: IrValue, b: IrValue) -> IrValue:
     """The larger one of two; nan if one is, in fewer instructions than LLVM's function takes."""
     return code.select(b.differs(b), b, code.select(b > a, b, a))
 
 
-def largest_lane(code: Code, value: Value) -> Value:
+def largest_lane(code: Code, value: IrValue) -> IrValue:
     """The largest of a vector's lanes; nan if one is."""
     some_nan, lanes = code.any_of(value.differs(value)), lanes_of(value.type)
     while lanes > 2:
@@ -168,7 +168,7 @@ def largest_lane(code: Code, value: Value) -> Value:
 
 
 def blocked_passes(
-    code: Code, columns: Value, lanes: int, step: Step, copies: int, begin: Value, sums: Sequence[LineSum]
+    code: Code, columns: IrValue, lanes: int, step: Step, copies: int, begin: IrValue, sums: Sequence[LineSum]
 ) -> None:
     """As :func:`unrolled_passes`, in blocks after which the sums are moved on."""
     with code.loop(0, columns, BLOCK) as block:
@@ -185,19 +185,19 @@ class LineSum:
         self._lines = lines
         self._element = element
         type = vector(element, lines.lanes)
-        self._parts: list[Variable] = [lines.code.variable(type, 0.0) for _ in range(copies)]
-        self._moved: Variable | None = None
+        self._parts: list[IrVariable] = [lines.code.variable(type, 0.0) for _ in range(copies)]
+        self._moved: IrVariable | None = None
         if element == "float" and not lines.across:
             self._moved = lines.code.variable("double", 0.0)
 
-    def add(self, value: Value, mask: Value | None, copy: int) -> None:
+    def add(self, value: IrValue, mask: IrValue | None, copy: int) -> None:
         """Add a vector."""
         code, part = self._lines.code, self._parts[copy]
         if mask is not None and not self._lines.across:
             value = code.select(mask, value, 0.0)
         part.value = part.value + code.convert(value, self._element)
 
-    def add_product(self, a: Value, b: Value, mask: Value | None, copy: int) -> None:
+    def add_product(self, a: IrValue, b: IrValue, mask: IrValue | None, copy: int) -> None:
         """Add the product of two vectors, which is rounded with the sum."""
         code, part = self._lines.code, self._parts[copy]
         if mask is not None and not self._lines.across:
@@ -205,7 +205,7 @@ class LineSum:
         a, b = code.convert(a, self._element), code.convert(b, self._element)
         part.value = code.intrinsic("fmuladd", a, b, part.value)
 
-    def _value(self) -> Value:
+    def _value(self) -> IrValue:
         values = [part.value for part in self._parts]
         while len(values) > 1:
             values = [a + b for a, b in zip(values[::2], values[1::2], strict=True)]
@@ -219,7 +219,7 @@ class LineSum:
         for part in self._parts:
             part.value = 0.0
 
-    def total(self) -> Value:
+    def total(self) -> IrValue:
         """The sum, in all lanes if they belong to one line; float64 if it was moved on."""
         if self._moved is not None:
             return self._lines.code.splat(self._moved.value, self._lines.lanes)
@@ -230,7 +230,7 @@ class LineSum:
         return code.splat(code.sum_of(value), self._lines.lanes)
 
 
-def each_line(part: Code, slots: Slots, across: bool, body: Callable[[Lines], None]) -> None:
+def each_line(part: Code, slots: LineSlots, across: bool, body: Callable[[Lines], None]) -> None:
     """Write what a part does with each of its lines."""
     _, begin, end = part.parameters
     with part.loop(begin, end) as number:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dl4all.runtime.cpu.llvm.ir import Code, Operand, Value
+from dl4all.runtime.cpu.llvm.ir import Code, IrValue, Operand
 
 CHUNK = 16384
 """Elements that a thread computes at a time: some microseconds."""
 
-Step = Callable[[Value, Value | None], None]
+Step = Callable[[IrValue, IrValue | None], None]
 
 
 def grain_of(columns: int) -> int:
@@ -21,7 +21,7 @@ def grain_of(columns: int) -> int:
     return max(1, CHUNK // max(columns, 1))
 
 
-def row_passes(code: Code, columns: Value, lanes: int, step: Step, begin: Operand = 0) -> None:
+def row_passes(code: Code, columns: IrValue, lanes: int, step: Step, begin: Operand = 0) -> None:
     """Call ``step(i, mask)`` for vectors of a row: without a mask where all lanes count, else with one."""
     first = code.as_value("i64", begin)
     whole = columns - (columns - first) % lanes
@@ -33,9 +33,9 @@ def row_passes(code: Code, columns: Value, lanes: int, step: Step, begin: Operan
 
 def unrolled_passes(
     code: Code,
-    columns: Value,
+    columns: IrValue,
     lanes: int,
-    step: Callable[[Value, Value | None, int], None],
+    step: Callable[[IrValue, IrValue | None, int], None],
     copies: int,
     begin: Operand = 0,
 ) -> None:

@@ -14,20 +14,20 @@ from contextlib import contextmanager
 import numpy as np
 
 from dl4all.host_kernels.lib.rows import CHUNK, row_passes
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, IrModule, IrValue, vector
 
-Rule = Callable[[Code, list[Value], list[Value]], Sequence[Value]]
+Rule = Callable[[Code, list[IrValue], list[IrValue]], Sequence[IrValue]]
 """``rule(code, values, numbers)`` returns the new values of the roles that are written, which come last."""
 
 
 def list_launch(
-    text: Callable[..., Module],
+    text: Callable[..., IrModule],
     key: tuple[str, ...],
     roles: int,
-    tensors: Sequence[Layout],
+    tensors: Sequence[ArrayLayout],
     numbers: int = 0,
     others: int = 0,
     scratch: int = 0,
@@ -63,7 +63,7 @@ def list_launch(
 @contextmanager
 def pieces(
     code: Code, roles: int, before: int = 0, after: int = 0
-) -> Iterator[tuple[list[Value], Value, Value]]:
+) -> Iterator[tuple[list[IrValue], IrValue, IrValue]]:
     """A block that runs for each job of a range: with its addresses, first element and end.
 
     `before` and `after` count the other addresses.
@@ -82,12 +82,12 @@ def pieces(
         start.value = passed + size
 
 
-def elementwise_lists(name: str, rule: Rule, roles: int, written: int, numbers: int, dtype: str) -> Module:
+def elementwise_lists(name: str, rule: Rule, roles: int, written: int, numbers: int, dtype: str) -> IrModule:
     """The module of a kernel that computes new elements of the last `written` roles."""
     element = LLVM_TYPES[dtype]
     lanes = provider.processor().lanes(SIZES[element])
     type = vector(element, lanes)
-    module = Module()
+    module = IrModule()
     with module.part("range") as part:
         slots = part.parameters[0]
         first_number = part.slot(0) * (roles + 1) + 2
@@ -98,7 +98,7 @@ def elementwise_lists(name: str, rule: Rule, roles: int, written: int, numbers: 
         constants = [part.splat(scalar, lanes) for scalar in scalars]
         with pieces(part, roles) as (addresses, first, last):
 
-            def step(i: Value, mask: Value | None) -> None:
+            def step(i: IrValue, mask: IrValue | None) -> None:
                 values = [part.load(address, i, type, mask) for address in addresses]
                 results = rule(part, values, constants)
                 for result, address in zip(results, addresses[roles - written :], strict=True):
@@ -110,7 +110,7 @@ def elementwise_lists(name: str, rule: Rule, roles: int, written: int, numbers: 
     return module
 
 
-def for_all_jobs(code: Code, part: Code, roles: int, others: int = 0) -> Value:
+def for_all_jobs(code: Code, part: Code, roles: int, others: int = 0) -> IrValue:
     """Run a part for all elements of the jobs; returns how many there are."""
     slots = code.parameters[0]
     total = code.load(slots, code.slot(0) * (roles + 1) + (1 + others), "i64")

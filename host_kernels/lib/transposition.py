@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dl4all.runtime.cpu.llvm.ir import Code, Value, lanes_of
+from dl4all.runtime.cpu.llvm.ir import Code, IrValue, lanes_of
 
 
-def transposed(code: Code, rows: Sequence[Value]) -> list[Value]:
+def transposed(code: Code, rows: Sequence[IrValue]) -> list[IrValue]:
     """The columns of a block: as many vectors as one has lanes, a power of two.
 
     Each round deals out the first and the second half of the rows like cards.

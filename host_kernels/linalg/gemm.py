@@ -37,7 +37,7 @@ from dl4all.host_kernels.linalg.gemm_tiles import (
     tile_sizes,
 )
 from dl4all.ops.core.kernels.host_kernel import HostLaunch
-from dl4all.runtime.cpu.llvm.ir import SIZES, Code, Module, Operand, Value, vector
+from dl4all.runtime.cpu.llvm.ir import SIZES, Code, IrModule, IrValue, Operand, vector
 from dl4all.runtime.cpu.llvm.provider import linked
 
 PARALLEL_PRODUCTS = 2**19
@@ -101,25 +101,25 @@ class Panels(NamedTuple):
     A block begins at element ``first row * count * tile_sizes().columns``.
     """
 
-    address: Value
-    panels: Value  # how many there are
+    address: IrValue
+    panels: IrValue  # how many there are
     first: Operand = 0  # panel that is multiplied, with those after it
 
 
 class Rows(NamedTuple):
     """A B whose columns are adjacent, in the place where it is."""
 
-    address: Value
-    stride: Value
+    address: IrValue
+    stride: IrValue
 
 
 def pack(
     code: Code,
-    b: Value,
+    b: IrValue,
     strides: tuple[Operand, Operand],
     depth: Operand,
     columns: Operand,
-    panels: Value,
+    panels: IrValue,
     part: Operand,
     *,
     element: str = "float",
@@ -148,7 +148,7 @@ def pack(
     )  # fmt: skip
 
 
-def pack_parts(code: Code, depth: Value, columns: Value, element: str = "float") -> Value:
+def pack_parts(code: Code, depth: IrValue, columns: IrValue, element: str = "float") -> IrValue:
     """The number of parts into which :func:`pack` divides a matrix."""
     width = tile_sizes(element).columns
     return (depth + (BLOCK - 1)) // BLOCK * ((columns + (width - 1)) // width)
@@ -156,16 +156,16 @@ def pack_parts(code: Code, depth: Value, columns: Value, element: str = "float")
 
 def multiply(
     code: Code,
-    a: Value,
+    a: IrValue,
     a_strides: tuple[Operand, Operand],
     b: Panels | Rows,
-    c: Value,
+    c: IrValue,
     c_row: Operand,
     sizes: tuple[Operand, Operand, Operand],
     *,
-    bias: Value | None = None,
+    bias: IrValue | None = None,
     mode: Operand = 0,
-    copies: Value | None = None,
+    copies: IrValue | None = None,
     element: str = "float",
 ) -> None:
     """Write code that computes ``C = A B`` on the thread that runs it.
@@ -217,12 +217,12 @@ def multiply(
 
 def _copy_columns(
     code: Code,
-    a: Value,
-    stride: Value,
-    buffer: Value,
+    a: IrValue,
+    stride: IrValue,
+    buffer: IrValue,
     height: int,
-    rows: Value,
-    columns: Value,
+    rows: IrValue,
+    columns: IrValue,
     element: str,
 ) -> None:
     """Copy columns of adjacent elements to memory in which they are `height` apart: a few pages."""
@@ -247,20 +247,20 @@ GROUP = ("first_matrix", "group_size", "first_column", "columns")
 """The numbers that a kernel adds to them: its place in the batch and in C's columns."""
 
 
-def _named_slots(code: Code, addresses: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Value]:
+def _named_slots(code: Code, addresses: tuple[str, ...], names: tuple[str, ...]) -> dict[str, IrValue]:
     """The values of all slots of a function."""
     values = {name: code.slot(place, "ptr") for place, name in enumerate(addresses)}
     return values | {name: code.slot(len(addresses) + place) for place, name in enumerate(names)}
 
 
-def _matrix(code: Code, at: dict[str, Value], name: str, number: Value, element: str) -> Value:
+def _matrix(code: Code, at: dict[str, IrValue], name: str, number: IrValue, element: str) -> IrValue:
     """The address of a matrix of A's or B's batch."""
     outer, inner = number // at["inner"], number % at["inner"]
     offset = outer * at[f"{name}_outer"] + inner * at[f"{name}_inner"]
     return code.at(at[name], offset, element)
 
 
-def product(form: str, swapped: bool, element: str, bias: bool) -> Module:
+def product(form: str, swapped: bool, element: str, bias: bool) -> IrModule:
     """The kernel of a form but ``rows``. Slots: A, B, the bias and panels if there are, C; CONSTANTS.
 
     If the operands are swapped, the constants are those of C's transpose, whose B comes first.
@@ -269,7 +269,7 @@ def product(form: str, swapped: bool, element: str, bias: bool) -> Module:
     operands = ("b", "a") if swapped else ("a", "b")
     addresses = (*operands, *(("bias",) if bias else ()), "c", *(("panels",) if packs else ()))
     width = tile_sizes(element).columns
-    module = Module()
+    module = IrModule()
     if packs:
         with module.part("pack") as packing:
             at = _named_slots(packing, addresses, CONSTANTS + GROUP)
@@ -346,13 +346,13 @@ def product(form: str, swapped: bool, element: str, bias: bool) -> Module:
     return module
 
 
-def row_products(swapped: bool, element: str, bias: bool) -> Module:
+def row_products(swapped: bool, element: str, bias: bool) -> IrModule:
     """The kernel of ``rows``. Slots: A, B, the bias if there is one, C; CONSTANTS.
 
     Chunks are of ``tile_columns`` columns of C.
     """
     addresses = (*(("b", "a") if swapped else ("a", "b")), *(("bias",) if bias else ()), "c")
-    module = Module()
+    module = IrModule()
     with module.part("multiply") as part:
         at = _named_slots(part, addresses, CONSTANTS)
         _, begin, end = part.parameters
@@ -377,12 +377,12 @@ def row_products(swapped: bool, element: str, bias: bool) -> Module:
 
 def _store_transposed(
     code: Code,
-    source: Value,
-    target: Value,
-    stride: Value,
-    rows: Value,
-    columns: Value,
-    bias: Value | None,
+    source: IrValue,
+    target: IrValue,
+    stride: IrValue,
+    rows: IrValue,
+    columns: IrValue,
+    bias: IrValue | None,
     element: str,
 ) -> None:
     """Write the transpose of a tile, plus a bias for each of its rows; `stride` is that of C's rows."""

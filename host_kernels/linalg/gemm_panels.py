@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dl4all.host_kernels.linalg.gemm_tiles import prefetch, tile_sizes
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
 
 PACK_TYPES = ("ptr", "i64", "i64", "i64", "i64", "ptr", "i64", "i64")
 """B, strides of its rows and columns, depth, columns, panels, the number of the first one, and their end."""
@@ -31,7 +31,7 @@ def panel_elements(depth: int, columns: int, element: str = "float") -> int:
     return panel_rows(depth, element) * -(-columns // width) * width
 
 
-def transposed(code: Code, rows: Sequence[Value]) -> list[Value]:
+def transposed(code: Code, rows: Sequence[IrValue]) -> list[IrValue]:
     """The columns of a square matrix whose rows are vectors.
 
     Each step swaps, in pairs of rows that are `distance` apart, the blocks of that size off the diagonal.
@@ -50,9 +50,9 @@ def transposed(code: Code, rows: Sequence[Value]) -> list[Value]:
     return rows
 
 
-def gemm_pack(element: str = "float") -> Module:
+def gemm_pack(element: str = "float") -> IrModule:
     """The module of a function of :data:`PACK_TYPES` that copies panels of B, which may have any strides."""
-    module = Module()
+    module = IrModule()
     sizes = tile_sizes(element)
     lanes, width = sizes.lanes, sizes.columns
     type = vector(element, lanes)
@@ -84,7 +84,7 @@ def gemm_pack(element: str = "float") -> Module:
                     places.append(code.at(source, column * column_stride, element))
                 whole = depth - depth % lanes
 
-                def block(row: Value, mask: Value | None) -> None:
+                def block(row: IrValue, mask: IrValue | None) -> None:
                     values = [code.load(place, row, type, mask) for place in places]
                     for lane, value in enumerate(transposed(code, values)):
                         code.store(value, target, (row + lane) * width + first_column)

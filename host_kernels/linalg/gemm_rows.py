@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from dl4all.host_kernels.linalg.gemm_tiles import tile_sizes
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import SIZES, Code, Module, Value, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import SIZES, Code, IrModule, IrValue, lanes_of, vector
 
 MAX_ROWS = 4  # of A that are multiplied together
 BLOCK = 4096
@@ -31,7 +31,7 @@ def columns_together(rows: int, element: str = "float") -> int:
     return columns
 
 
-def lane_sums(code: Code, values: Sequence[Value]) -> Value:
+def lane_sums(code: Code, values: Sequence[IrValue]) -> IrValue:
     """A vector of the sums of the lanes of vectors, each added by halves; their number is a power of two."""
     parts = list(values)
     lanes = lanes_of(parts[0].type)
@@ -51,9 +51,9 @@ def lane_sums(code: Code, values: Sequence[Value]) -> Value:
     return parts[0]
 
 
-def gemm_rows(element: str = "float") -> Module:
+def gemm_rows(element: str = "float") -> IrModule:
     """The module of a function of :data:`ROWS_TYPES`; A's columns, and B's rows, are adjacent."""
-    module = Module()
+    module = IrModule()
     kinds = [_write_rows(module, rows, element) for rows in range(1, MAX_ROWS + 1)]
     with module.shared("gemm_rows", *ROWS_TYPES) as code:
         a, a_row, b, b_column, c, c_row, c_column, depth, columns, bias, biased, rows = code.parameters
@@ -77,7 +77,7 @@ def gemm_rows(element: str = "float") -> Module:
     return module
 
 
-def _write_rows(module: Module, rows: int, element: str) -> Code:
+def _write_rows(module: IrModule, rows: int, element: str) -> Code:
     """The function for so many rows of A, and up to :func:`columns_together` columns of B."""
     lanes = provider.processor().lanes(SIZES[element])
     type = vector(element, lanes)
@@ -98,7 +98,7 @@ def _write_rows(module: Module, rows: int, element: str) -> Code:
             whole = end - (end - first) % lanes
             sums = [[code.variable(type, 0.0) for _ in range(together)] for _ in range(rows)]
 
-            def step(k: Value, lane_mask: Value | None) -> None:
+            def step(k: IrValue, lane_mask: IrValue | None) -> None:
                 factors = [code.load(place, k, type, lane_mask) for place in left]
                 for j, place in enumerate(right):
                     value = code.load(place, k, type, lane_mask)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import SIZES, Code, Module, Operand, Value, vector
+from dl4all.runtime.cpu.llvm.ir import SIZES, Code, IrModule, IrValue, Operand, vector
 
 BLOCK = 256
 """Products that are summed in a register: as many rows of a panel of B fit the first cache."""
@@ -31,7 +31,7 @@ bias; what to fetch from far memory meanwhile, and by how many elements for each
 PRODUCT_TYPES = (*TILE_TYPES[:-2], "i64", "i64")
 """The same up to the bias, the number of rows, and the distance of panels of B."""
 
-Epilogue = Callable[[Code, Value], Value]
+Epilogue = Callable[[Code, IrValue], IrValue]
 
 
 class TileSizes(NamedTuple):
@@ -57,14 +57,20 @@ def tile_sizes(element: str = "float") -> TileSizes:
     return TileSizes(processor.lanes(SIZES[element]), rows, 2, {m: v for m, v in wide.items() if v > 2})
 
 
-def prefetch(code: Code, address: Value, *, writes: bool = False) -> None:
+def prefetch(code: Code, address: IrValue, *, writes: bool = False) -> None:
     """Begin to move a line of memory toward the processor."""
     code.module.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     code.line(f"call void @llvm.prefetch.p0({address!r}, i32 {int(writes)}, i32 3, i32 1)")
 
 
 def write_tile(
-    module: Module, name: str, element: str, rows: int, vectors: int, masked: bool, epilogue: Epilogue | None
+    module: IrModule,
+    name: str,
+    element: str,
+    rows: int,
+    vectors: int,
+    masked: bool,
+    epilogue: Epilogue | None,
 ) -> Code:
     """A function of :data:`TILE_TYPES` that computes `rows` rows and `vectors` vectors of columns.
 
@@ -122,7 +128,7 @@ def write_tile(
             source.value = code.at(b_row, b_stride, element)
         target = code.variable("ptr", c)
 
-        def each(step: Callable[[int, int, Value], Value | None]) -> None:
+        def each(step: Callable[[int, int, IrValue], IrValue | None]) -> None:
             """Change all sums by a function of row, column vector and C's row."""
             target.value = c
             for i, row in enumerate(sums):
@@ -145,13 +151,13 @@ def write_tile(
     return code
 
 
-def gemm_tiles(element: str = "float", epilogue: Epilogue | None = None) -> Module:
+def gemm_tiles(element: str = "float", epilogue: Epilogue | None = None) -> IrModule:
     """The module of a function that multiplies any number of rows and columns, BLOCK deep at most.
 
     Its parameters are :data:`PRODUCT_TYPES`. A panel of B has ``tile_sizes().columns`` columns; panels of a B
     that is not packed are as many elements apart.
     """
-    module = Module()
+    module = IrModule()
     sizes = tile_sizes(element)
     whole, narrow = [], []
     for m in range(1, sizes.rows + 1):
@@ -174,7 +180,7 @@ def gemm_tiles(element: str = "float", epilogue: Epilogue | None = None) -> Modu
         least, larger = rows // parts, rows % parts
         adjacent = panel.equals(sizes.columns)
 
-        def strip(kind: str, j: Value, b_place: Value, count: Operand) -> None:
+        def strip(kind: str, j: IrValue, b_place: IrValue, count: Operand) -> None:
             """All rows of the columns from `j` on: parts that differ by at most a row in height."""
             bias_place = code.at(bias, j, element)
             a_place, c_place = code.variable("ptr", a), code.variable("ptr", code.at(c, j, element))
@@ -184,7 +190,7 @@ def gemm_tiles(element: str = "float", epilogue: Epilogue | None = None) -> Modu
             fetched = code.variable("ptr", code.at(b_place, panel, element))
             with code.loop(0, parts) as part:
                 height = code.select(part < larger, least + 1, least)
-                table = Value(code, "ptr", f"@{kind}_tiles")
+                table = IrValue(code, "ptr", f"@{kind}_tiles")
                 function = code.load(table, height - 1, "ptr")
                 operands = (
                     a_place.value, row_stride, column_stride, b_place, b_stride, c_place.value, c_stride,
@@ -197,7 +203,7 @@ def gemm_tiles(element: str = "float", epilogue: Epilogue | None = None) -> Modu
 
         start = code.variable("i64", 0)
         with code.if_(adjacent & (rows <= len(wide))):
-            width = code.load(Value(code, "ptr", "@widths"), rows - 1, "i64")
+            width = code.load(IrValue(code, "ptr", "@widths"), rows - 1, "i64")
             end = columns - columns % width
             with code.loop(0, end, width) as j:
                 strip("wide", j, code.at(b, j, element), 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dl4all.host_kernels.linalg.gemm import Product, product_launch
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape
@@ -16,7 +16,7 @@ MAX_BATCH_AXES = 2  # that cannot be merged
 
 
 @host_kernel("matmul")
-def prepare_matmul(out: Layout, input: Layout, other: Layout) -> HostLaunch:
+def prepare_matmul(out: ArrayLayout, input: ArrayLayout, other: ArrayLayout) -> HostLaunch:
     """
     Raises:
         NoKernel: other dtypes, sums of nothing, or a batch whose axes cannot be merged to two.
@@ -37,7 +37,9 @@ def prepare_matmul(out: Layout, input: Layout, other: Layout) -> HostLaunch:
 
 
 @host_kernel("linear")
-def prepare_linear(out: Layout, input: Layout, weight: Layout, bias: Layout | None) -> HostLaunch:
+def prepare_linear(
+    out: ArrayLayout, input: ArrayLayout, weight: ArrayLayout, bias: ArrayLayout | None
+) -> HostLaunch:
     """
     Raises:
         NoKernel: other dtypes, sums of nothing, or rows whose axes cannot be merged to three.
@@ -56,7 +58,7 @@ def prepare_linear(out: Layout, input: Layout, weight: Layout, bias: Layout | No
     )
 
 
-def _check(out: Layout, *operands: Layout) -> None:
+def _check(out: ArrayLayout, *operands: ArrayLayout) -> None:
     """
     Raises:
         NoKernel

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.host_kernels.lib.lines import FIELDS, Geometry, Lines, Slots, each_line
+from dl4all.host_kernels.lib.lines import FIELDS, LineGeometry, Lines, LineSlots, each_line
 from dl4all.host_kernels.lib.rows import grain_of, row_passes
 from dl4all.host_kernels.normalization.batch_norm import check_contiguous
 from dl4all.host_kernels.normalization.softmax import WORK, largest_and_sum
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.loss.classification import three_axes
 from dl4all.runtime.cpu.llvm import functions, provider
-from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, IrModule, IrValue, vector
 
 MOST_PARTS = 256
 """Chunks, each with sums of its own."""
@@ -26,19 +26,21 @@ MOST_PARTS = 256
 FLOATS = ("smoothing", "classes")
 
 
-def _check(target: Any, *layouts: Layout | None) -> None:
+def _check(target: Any, *layouts: ArrayLayout | None) -> None:
     """
     Raises:
         NoKernel: targets are not int32 in memory, or the others not contiguous float32.
     """
     check_contiguous(*layouts)
-    if not isinstance(target, Layout) or target.dtype != np.int32 or not target.is_contiguous():
+    if not isinstance(target, ArrayLayout) or target.dtype != np.int32 or not target.is_contiguous():
         raise NoKernel("targets that are not int32 in memory")
 
 
-def _launch(text: Any, x: Layout, arrays: dict[str, Layout | None], label_smoothing: float) -> HostLaunch:
+def _launch(
+    text: Any, x: ArrayLayout, arrays: dict[str, ArrayLayout | None], label_smoothing: float
+) -> HostLaunch:
     """The launch of a kernel for these arrays, those that are None left out."""
-    geometry, across = Geometry.of_axis(*x.shape)
+    geometry, across = LineGeometry.of_axis(*x.shape)
     names = tuple(name for name, layout in arrays.items() if layout is not None)
     constants = (*geometry, float(label_smoothing), float(x.shape[1]))
     key = (across, label_smoothing != 0, names)
@@ -47,7 +49,7 @@ def _launch(text: Any, x: Layout, arrays: dict[str, Layout | None], label_smooth
 
 @host_kernel("cross_entropy_each", copies=True)
 def prepare_cross_entropy(
-    out: Layout, x: Layout, weight: Layout | None, target: Any, label_smoothing: float
+    out: ArrayLayout, x: ArrayLayout, weight: ArrayLayout | None, target: Any, label_smoothing: float
 ) -> HostLaunch:
     """
     Raises:
@@ -62,7 +64,12 @@ def prepare_cross_entropy(
 
 @host_kernel("cross_entropy_backward", copies=True)
 def prepare_cross_entropy_backward(
-    out: Layout, grad: Layout, x: Layout, weight: Layout | None, target: Any, label_smoothing: float
+    out: ArrayLayout,
+    grad: ArrayLayout,
+    x: ArrayLayout,
+    weight: ArrayLayout | None,
+    target: Any,
+    label_smoothing: float,
 ) -> HostLaunch:
     """
     Raises:
@@ -78,7 +85,7 @@ def prepare_cross_entropy_backward(
 
 
 @host_kernel("nll_each", copies=True)
-def prepare_nll(out: Layout, x: Layout, weight: Layout | None, target: Any) -> HostLaunch:
+def prepare_nll(out: ArrayLayout, x: ArrayLayout, weight: ArrayLayout | None, target: Any) -> HostLaunch:
     """
     Raises:
         NoKernel: operands are not of contiguous float32.
@@ -90,7 +97,7 @@ def prepare_nll(out: Layout, x: Layout, weight: Layout | None, target: Any) -> H
 
 @host_kernel("nll_backward", copies=True)
 def prepare_nll_backward(
-    out: Layout, grad: Layout, weight: Layout | None, target: Any, classes: int
+    out: ArrayLayout, grad: ArrayLayout, weight: ArrayLayout | None, target: Any, classes: int
 ) -> HostLaunch:
     """
     Raises:
@@ -109,7 +116,7 @@ def prepare_nll_backward(
 class _Targets:
     """The classes of the rows at hand: of one row, or one in each lane."""
 
-    def __init__(self, lines: Lines, slots: Slots, element: str = "i32") -> None:
+    def __init__(self, lines: Lines, slots: LineSlots, element: str = "i32") -> None:
         code = lines.code
         self._lines, self._slots = lines, slots
         if lines.across:
@@ -128,7 +135,7 @@ class _Targets:
             self.count = self.count & lines.mask
         self.counts = self.count if lines.across else code.splat(self.count, lines.lanes)
 
-    def _places(self) -> Value:
+    def _places(self) -> IrValue:
         """Of the elements of the classes in the scores; of rows that do not count, that of class 0."""
         lines, code = self._lines, self._lines.code
         classes = code.select(self.count, self.classes, 0)
@@ -137,14 +144,14 @@ class _Targets:
         lane_numbers = code.lane_numbers("i64", lines.lanes) + lines.base
         return lane_numbers + classes * self._slots["stride"]
 
-    def scores(self, x: Value) -> Value:
+    def scores(self, x: IrValue) -> IrValue:
         """The elements of the classes."""
         lines, code = self._lines, self._lines.code
         if lines.across:
             return code.gather(x, self._places(), lines.type, self.counts)
         return code.splat(code.load(x, self._places(), "float"), lines.lanes)
 
-    def weights(self) -> Value:
+    def weights(self) -> IrValue:
         """The weights of the classes, 1 without any."""
         lines, code = self._lines, self._lines.code
         if "weight" not in self._slots:
@@ -154,7 +161,7 @@ class _Targets:
             return code.gather(self._slots["weight"], classes, lines.type, self.counts)
         return code.splat(code.load(self._slots["weight"], classes, "float"), lines.lanes)
 
-    def subtract(self, value: Value, out: Value) -> None:
+    def subtract(self, value: IrValue, out: IrValue) -> None:
         """Subtract a number from the elements of the classes of rows that count."""
         lines, code = self._lines, self._lines.code
         places = self._places()
@@ -166,7 +173,7 @@ class _Targets:
         code.scatter(kept - value, out, places, self.counts)
 
 
-def _class_weight(lines: Lines, slots: Slots, place: Value, mask: Value | None) -> Value:
+def _class_weight(lines: Lines, slots: LineSlots, place: IrValue, mask: IrValue | None) -> IrValue:
     """The weights of the classes at a place of the scores."""
     code = lines.code
     offset = place - lines.base
@@ -175,11 +182,11 @@ def _class_weight(lines: Lines, slots: Slots, place: Value, mask: Value | None) 
     return code.splat(code.load(slots["weight"], offset // slots["stride"], "float"), lines.lanes)
 
 
-def cross_entropy(across: bool, smooth: bool, arrays: tuple[str, ...]) -> Module:
+def cross_entropy(across: bool, smooth: bool, arrays: tuple[str, ...]) -> IrModule:
     """The loss of each row. Floats: label smoothing, classes."""
-    module = Module()
+    module = IrModule()
     with module.part("rows") as part:
-        slots = Slots(part, arrays, FIELDS, FLOATS)
+        slots = LineSlots(part, arrays, FIELDS, FLOATS)
 
         def row(lines: Lines) -> None:
             targets = _Targets(lines, slots)
@@ -187,12 +194,12 @@ def cross_entropy(across: bool, smooth: bool, arrays: tuple[str, ...]) -> Module
 
         each_line(part, slots, across, row)
     with module.kernel("cross_entropy") as code:
-        given = Slots(code, arrays, FIELDS)
+        given = LineSlots(code, arrays, FIELDS)
         code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module
 
 
-def _losses(lines: Lines, slots: Slots, targets: _Targets, weights: Value, smooth: bool) -> Value:
+def _losses(lines: Lines, slots: LineSlots, targets: _Targets, weights: IrValue, smooth: bool) -> IrValue:
     """The loss of the row, or those of the rows in lanes; 0 for rows that do not count."""
     code, x = lines.code, slots["x"]
     most, total = largest_and_sum(lines, x)
@@ -205,7 +212,7 @@ def _losses(lines: Lines, slots: Slots, targets: _Targets, weights: Value, smoot
     if smooth:
         sums = lines.sum("float", 1)
 
-        def add(i: Value, mask: Value | None, copy: int) -> None:
+        def add(i: IrValue, mask: IrValue | None, copy: int) -> None:
             term = log_sum - (code.load(x, i, lines.type, mask) - most)
             if "weight" in slots:
                 weight = _class_weight(lines, slots, i, mask)
@@ -221,16 +228,16 @@ def _losses(lines: Lines, slots: Slots, targets: _Targets, weights: Value, smoot
 
 def cross_entropy_backward(
     across: bool, smooth: bool, arrays: tuple[str, ...], element: str = "i32", mean: bool = False
-) -> Module:
+) -> IrModule:
     """``grad * (softmax(x) * sum(expected) - expected)``. Floats: label smoothing, classes.
 
     With a state the gradient is that of the sum of all rows, or of their mean; integers go on with the class
     that is ignored.
     """
-    module = Module()
+    module = IrModule()
     integers = (*FIELDS, "ignored") if "state" in arrays else FIELDS
     with module.part("rows") as part:
-        slots = Slots(part, arrays, integers, FLOATS)
+        slots = LineSlots(part, arrays, integers, FLOATS)
 
         def row(lines: Lines) -> None:
             x, out = slots["x"], slots["out"]
@@ -252,7 +259,7 @@ def cross_entropy_backward(
                 if "weight" in slots:
                     sums = lines.sum("float", 1)
 
-                    def add(i: Value, mask: Value | None, copy: int) -> None:
+                    def add(i: IrValue, mask: IrValue | None, copy: int) -> None:
                         sums.add(_class_weight(lines, slots, i, mask), mask, copy)
 
                     lines.each(add, sums=[sums])
@@ -260,7 +267,7 @@ def cross_entropy_backward(
                 expected = part.intrinsic("fmuladd", weights, share, factor)
             scale = expected / total
 
-            def write(i: Value, mask: Value | None, copy: int) -> None:
+            def write(i: IrValue, mask: IrValue | None, copy: int) -> None:
                 value = part.load(out, i, lines.type, mask) * scale
                 if share is not None:
                     evenly = share * _class_weight(lines, slots, i, mask) if "weight" in slots else share
@@ -272,7 +279,7 @@ def cross_entropy_backward(
 
         each_line(part, slots, across, row)
     with module.kernel("cross_entropy_backward") as code:
-        given = Slots(code, arrays, FIELDS)
+        given = LineSlots(code, arrays, FIELDS)
         code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module
 
@@ -282,7 +289,7 @@ def cross_entropy_backward(
 
 def _reduced_launch(
     text: Any,
-    arrays: dict[str, Layout | None],
+    arrays: dict[str, ArrayLayout | None],
     ignore_index: int,
     mean: bool,
     label_smoothing: float,
@@ -294,7 +301,7 @@ def _reduced_launch(
     check_contiguous(*(layout for name, layout in arrays.items() if name != "target"))
     if target.dtype.name not in ("int32", "int64") or not target.is_contiguous():
         raise NoKernel("targets that are neither int32 nor int64 in memory")
-    geometry, across = Geometry.of_axis(*three_axes(x.shape))
+    geometry, across = LineGeometry.of_axis(*three_axes(x.shape))
     scratch = 0
     if most_parts:
         geometry = geometry._replace(grain=max(geometry.grain, -(-geometry.lines // most_parts)))
@@ -307,7 +314,7 @@ def _reduced_launch(
 
 @host_kernel("cross_entropy_loss")
 def prepare_loss(
-    ignore_index: int, mean: bool, label_smoothing: float, reads: list[Layout], writes: list[Layout]
+    ignore_index: int, mean: bool, label_smoothing: float, reads: list[ArrayLayout], writes: list[ArrayLayout]
 ) -> HostLaunch:
     """
     Raises:
@@ -326,7 +333,7 @@ def prepare_loss(
 
 @host_kernel("cross_entropy_loss_backward")
 def prepare_loss_backward(
-    ignore_index: int, mean: bool, label_smoothing: float, reads: list[Layout], writes: list[Layout]
+    ignore_index: int, mean: bool, label_smoothing: float, reads: list[ArrayLayout], writes: list[ArrayLayout]
 ) -> HostLaunch:
     """
     Raises:
@@ -342,15 +349,15 @@ def prepare_loss_backward(
 
 def cross_entropy_loss(
     across: bool, smooth: bool, arrays: tuple[str, ...], element: str, mean: bool
-) -> Module:
+) -> IrModule:
     """The loss of all rows; their weight and the number of targets that are no classes go to the state.
 
     Parts of the three sums are in the scratch memory, one of each for a chunk.
     """
-    module = Module()
+    module = IrModule()
     names, integers = (*arrays, "scratch"), (*FIELDS, "ignored")
     with module.part("rows") as part:
-        slots = Slots(part, names, integers, FLOATS)
+        slots = LineSlots(part, names, integers, FLOATS)
         type = vector("double", provider.processor().lanes()) if across else "double"
         sums = [part.variable(type, 0.0) for _ in range(3)]
 
@@ -369,7 +376,7 @@ def cross_entropy_loss(
         for number, total in enumerate(sums):
             part.store(part.sum_of(total.value) if across else total.value, slots["scratch"], first + number)
     with module.kernel("cross_entropy_loss") as code:
-        given = Slots(code, names, integers)
+        given = LineSlots(code, names, integers)
         count, grain = given["lines"], given["grain"]
         code.parallel(part, code.parameters[0], count, grain)
         sums = [code.variable("double", 0.0) for _ in range(3)]
@@ -386,11 +393,11 @@ def cross_entropy_loss(
 # Negative log-likelihood
 
 
-def nll(arrays: tuple[str, ...]) -> Module:
+def nll(arrays: tuple[str, ...]) -> IrModule:
     """The negative of the element of each row's class. Integers: rows, classes, rows side by side."""
-    module = Module()
+    module = IrModule()
     with module.kernel("nll") as code:
-        slots = Slots(code, arrays, ("rows", "classes", "inner"))
+        slots = LineSlots(code, arrays, ("rows", "classes", "inner"))
         inner = slots["inner"]
         with code.loop(0, slots["rows"]) as row:
             target = code.convert(code.load(slots["target"], row, "i32"), "i64")
@@ -404,12 +411,12 @@ def nll(arrays: tuple[str, ...]) -> Module:
     return module
 
 
-def nll_backward(arrays: tuple[str, ...]) -> Module:
+def nll_backward(arrays: tuple[str, ...]) -> IrModule:
     """Zeros, and at each row's class the negative gradient. Integers: samples, classes, inner, grain."""
     lanes = provider.processor().lanes()
-    module, integers = Module(), ("samples", "classes", "inner", "grain")
+    module, integers = IrModule(), ("samples", "classes", "inner", "grain")
     with module.part("samples") as part:
-        slots = Slots(part, arrays, integers)
+        slots = LineSlots(part, arrays, integers)
         _, begin, end = part.parameters
         inner, out = slots["inner"], slots["out"]
         size = slots["classes"] * inner
@@ -426,6 +433,6 @@ def nll_backward(arrays: tuple[str, ...]) -> Module:
                         value = value * part.load(slots["weight"], target, "float")
                     part.store(value, out, base + target * inner + j)
     with module.kernel("nll_backward") as code:
-        given = Slots(code, arrays, integers)
+        given = LineSlots(code, arrays, integers)
         code.parallel(part, code.parameters[0], given["samples"], given["grain"])
     return module

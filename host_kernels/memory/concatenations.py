@@ -8,18 +8,18 @@ from collections.abc import Sequence
 
 from dl4all.host_kernels.lib.rows import grain_of, row_passes
 from dl4all.host_kernels.memory.copies import RAW_TYPES
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import merge_axes
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Module, vector
+from dl4all.runtime.cpu.llvm.ir import IrModule, vector
 
 PARTS, ADDRESSES = range(2)  # slots; the result and the constants follow the addresses of the parts
 ROWS, ROW, BLOCK, BLOCKS, OF_PARTS = range(5)  # constants; then strides, runs and offsets of all parts
 
 
 @host_kernel("cat")
-def prepare_cat(axis: int, reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLaunch:
+def prepare_cat(axis: int, reads: Sequence[ArrayLayout], writes: Sequence[ArrayLayout]) -> HostLaunch:
     """The launch that reads tensors of one dtype, and writes them along an axis.
 
     Raises:
@@ -33,7 +33,7 @@ def prepare_cat(axis: int, reads: Sequence[Layout], writes: Sequence[Layout]) ->
     strides = list[int]()
     for x in reads:
         sizes, (outer,) = merge_axes(x.shape[:axis], [x.strides[:axis]])
-        if len(sizes) > 1 or not Layout(x.shape[axis:], x.dtype, x.strides[axis:]).is_contiguous():
+        if len(sizes) > 1 or not ArrayLayout(x.shape[axis:], x.dtype, x.strides[axis:]).is_contiguous():
             raise NoKernel("a part with gaps")
         strides.append(outer[0] if outer else 0)
     row = sum(runs)
@@ -45,11 +45,11 @@ def prepare_cat(axis: int, reads: Sequence[Layout], writes: Sequence[Layout]) ->
     return HostLaunch(cat, key, addresses, constants, work=rows * row, header=(len(reads),))
 
 
-def cat(element: str) -> Module:
+def cat(element: str) -> IrModule:
     """A unit of work is a block of rows of one part. Slots and constants: see above."""
     lanes = provider.processor().lanes({name: size for size, name in RAW_TYPES.items()}[element])
     type = vector(element, lanes)
-    module = Module()
+    module = IrModule()
     with module.part("blocks") as code:
         slots, begin, end = code.parameters
         parts = code.slot(PARTS)

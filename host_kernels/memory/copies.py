@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from dl4all.host_kernels.lib.elements import converted, in_memory, memory_type
 from dl4all.host_kernels.lib.rows import CHUNK
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import basic, merge_axes
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import SIZES, Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import SIZES, Code, IrModule, IrValue, vector
 
 OUTER_AXES = 4  # but for rows and columns
 WIDE = 4  # vectors that are copied side by side
@@ -46,7 +46,7 @@ class Axes(NamedTuple):
 
 
 @host_kernel("copy")
-def prepare_copy(reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLaunch:
+def prepare_copy(reads: Sequence[ArrayLayout], writes: Sequence[ArrayLayout]) -> HostLaunch:
     """
     Raises:
         NoKernel: see :func:`copy_launch`.
@@ -55,7 +55,7 @@ def prepare_copy(reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLaunc
 
 
 @host_kernel("cast")
-def prepare_cast(out: Layout, x: Layout, dtype: str) -> HostLaunch:
+def prepare_cast(out: ArrayLayout, x: ArrayLayout, dtype: str) -> HostLaunch:
     """
     Raises:
         NoKernel: see :func:`copy_launch`.
@@ -64,7 +64,7 @@ def prepare_cast(out: Layout, x: Layout, dtype: str) -> HostLaunch:
 
 
 @host_kernel("fill")
-def prepare_fill(reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLaunch:
+def prepare_fill(reads: Sequence[ArrayLayout], writes: Sequence[ArrayLayout]) -> HostLaunch:
     """The launch of a fill with the bits of an element, which are its number.
 
     Raises:
@@ -80,7 +80,7 @@ def prepare_fill(reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLaunc
     )
 
 
-def copy_launch(target: Layout, source: Layout) -> HostLaunch:
+def copy_launch(target: ArrayLayout, source: ArrayLayout) -> HostLaunch:
     """The launch of a copy; the slots are the addresses of source and target.
 
     Raises:
@@ -161,14 +161,14 @@ def _constants(axes: Axes, mode: str) -> list[int]:
     ]  # fmt: skip
 
 
-def copy(mode: str, source: str, target: str) -> Module:
+def copy(mode: str, source: str, target: str) -> IrModule:
     """Slots: source but for fills, target, the constants of a launch, the bits of an element for fills.
 
     Args:
         mode: how columns are copied.
         source, target: types of the elements, of :data:`dl4all.host_kernels.lib.elements.MEMORY_TYPES`.
     """
-    module = Module()
+    module = IrModule()
     first = 1 if mode in (FILL, FILL_STRIDED) else 2
     with module.part("units") as code:
         _Blocks(code, mode, source, target, first - 1, first).write()
@@ -179,7 +179,7 @@ def copy(mode: str, source: str, target: str) -> Module:
 
 
 @host_kernel("index_backward")
-def prepare_index_backward(out: Layout, x: Layout, key: Any, shape: Shape) -> HostLaunch:
+def prepare_index_backward(out: ArrayLayout, x: ArrayLayout, key: Any, shape: Shape) -> HostLaunch:
     """The launch that fills the result with zeros, and copies into the part that a key selects.
 
     Raises:
@@ -193,7 +193,7 @@ def prepare_index_backward(out: Layout, x: Layout, key: Any, shape: Shape) -> Ho
     return HostLaunch(copy_into_zeros, (mode, element), 2, constants, work=out.numel())
 
 
-def copy_into_zeros(mode: str, element: str) -> Module:
+def copy_into_zeros(mode: str, element: str) -> IrModule:
     """Slots: source, target, the constants of the copy, those of the fill, 0, where the copy's target begins.
 
     Args:
@@ -202,7 +202,7 @@ def copy_into_zeros(mode: str, element: str) -> Module:
     """
     copied = 2
     filled = copied + NUMBER
-    module = Module()
+    module = IrModule()
     with module.part("zeros") as code:
         _Blocks(code, FILL, element, element, 1, filled).write()
         zeros = code
@@ -235,10 +235,10 @@ class _Blocks:
         if mode in (FILL, FILL_STRIDED):
             self.element = code.convert(code.slot(first + NUMBER), target)
 
-    def constant(self, place: int) -> Value:
+    def constant(self, place: int) -> IrValue:
         return self.code.slot(self.first + place)
 
-    def write(self, start: Value | int = 0) -> None:
+    def write(self, start: IrValue | int = 0) -> None:
         """`start` is the place of the target's first element."""
         code = self.code
         _, begin, end = code.parameters
@@ -264,15 +264,15 @@ class _Blocks:
                     x, out = row * self.constant(ROW_SOURCE), row * self.constant(ROW_TARGET)
                     self._write_row(source + x, target + out, columns)
 
-    def _range(self, block: Value, size: int, count: int) -> tuple[Value, Value]:
+    def _range(self, block: IrValue, size: int, count: int) -> tuple[IrValue, IrValue]:
         begin = block * self.constant(size)
         return begin, self.code.intrinsic("smin", begin + self.constant(size), self.constant(count))
 
-    def _element(self, index: Value, lanes: int = 1, mask: Value | None = None) -> Value:
+    def _element(self, index: IrValue, lanes: int = 1, mask: IrValue | None = None) -> IrValue:
         x = self.code.load(self.x, index, vector(in_memory(self.source), lanes), mask)
         return converted(self.code, x, self.source, self.target)
 
-    def _write_row(self, source: Value, target: Value, columns: tuple[Value, Value]) -> None:
+    def _write_row(self, source: IrValue, target: IrValue, columns: tuple[IrValue, IrValue]) -> None:
         code, lanes = self.code, self.lanes
         begin, end = columns
         if self.mode in (STRIDED, FILL_STRIDED):
@@ -287,7 +287,7 @@ class _Blocks:
         if self.mode != ROWS:
             one = code.splat(self.element if self.mode == FILL else self._element(source), lanes)
 
-        def step(i: Value, mask: Value | None) -> None:
+        def step(i: IrValue, mask: IrValue | None) -> None:
             code.store(one or self._element(source + i, lanes, mask), self.out, target + i, mask)
 
         count = end - begin
@@ -301,7 +301,11 @@ class _Blocks:
             step(vectors, code.first_lanes(end - vectors, lanes))
 
     def _write_tiles(
-        self, source: Value, target: Value, rows: tuple[Value, Value], columns: tuple[Value, Value]
+        self,
+        source: IrValue,
+        target: IrValue,
+        rows: tuple[IrValue, IrValue],
+        columns: tuple[IrValue, IrValue],
     ) -> None:
         """Copy a block whose source has adjacent elements along the rows' axis."""
         code, lanes = self.code, self.lanes
@@ -313,7 +317,7 @@ class _Blocks:
             for i, line in enumerate(transposed(code, tile)):
                 code.store(line, self.out, target + (row + i) * down + column)
 
-        def singly(rows: tuple[Value, Value], columns: tuple[Value, Value]) -> None:
+        def singly(rows: tuple[IrValue, IrValue], columns: tuple[IrValue, IrValue]) -> None:
             with code.loop(*rows) as row, code.loop(*columns) as column:
                 code.store(
                     self._element(source + column * across + row), self.out, target + row * down + column
@@ -323,7 +327,7 @@ class _Blocks:
         singly((whole_rows, bottom), (left, right))
 
 
-def transposed(code: Code, rows: Sequence[Value]) -> list[Value]:
+def transposed(code: Code, rows: Sequence[IrValue]) -> list[IrValue]:
     """The columns of a square of vectors: halves, quarters and so on change places."""
     lines, size = list(rows), len(rows)
     half = 1

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dl4all.host_kernels.lib.lines import FIELDS, Geometry, Lines, Slots, each_line
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.host_kernels.lib.lines import FIELDS, LineGeometry, Lines, LineSlots, each_line
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
-from dl4all.runtime.cpu.llvm.ir import Module, Value
+from dl4all.runtime.cpu.llvm.ir import IrModule, IrValue
 
 
-def check_contiguous(*layouts: Layout | None) -> None:
+def check_contiguous(*layouts: ArrayLayout | None) -> None:
     """
     Raises:
         NoKernel: one is not of contiguous float32, or has no elements.
@@ -29,19 +29,23 @@ def check_contiguous(*layouts: Layout | None) -> None:
 
 
 def channel_launch(
-    text: object, x: Layout, arrays: Mapping[str, Layout | None], floats: Sequence[float], **options: object
+    text: object,
+    x: ArrayLayout,
+    arrays: Mapping[str, ArrayLayout | None],
+    floats: Sequence[float],
+    **options: object,
 ) -> HostLaunch:
     """The launch of a kernel of channels for these arrays, those that are None left out."""
     check_contiguous(*arrays.values())
     inner = math.prod(x.shape[2:])
-    geometry, across = Geometry.of_channels(x.shape[0], x.shape[1], inner)
+    geometry, across = LineGeometry.of_channels(x.shape[0], x.shape[1], inner)
     names = tuple(name for name, layout in arrays.items() if layout is not None)
     constants = (*geometry, x.shape[1], float(x.shape[0] * inner), *floats)
     return HostLaunch(text, (across, names), len(names), constants, work=4 * x.numel(), **options)  # type: ignore[arg-type]
 
 
 @host_kernel("batch_norm_stats", copies=True)
-def prepare_stats(out: Layout, x: Layout) -> HostLaunch:
+def prepare_stats(out: ArrayLayout, x: ArrayLayout) -> HostLaunch:
     """
     Raises:
         NoKernel: operands are not of contiguous float32.
@@ -51,7 +55,13 @@ def prepare_stats(out: Layout, x: Layout) -> HostLaunch:
 
 @host_kernel("batch_norm_apply", copies=True)
 def prepare_apply(
-    out: Layout, x: Layout, mean: Layout, var: Layout, weight: Layout | None, bias: Layout | None, eps: float
+    out: ArrayLayout,
+    x: ArrayLayout,
+    mean: ArrayLayout,
+    var: ArrayLayout,
+    weight: ArrayLayout | None,
+    bias: ArrayLayout | None,
+    eps: float,
 ) -> HostLaunch:
     """
     Raises:
@@ -63,7 +73,7 @@ def prepare_apply(
 
 @host_kernel("batch_norm_training")
 def prepare_training(
-    names: tuple[str, ...], eps: float, reads: list[Layout], writes: list[Layout]
+    names: tuple[str, ...], eps: float, reads: list[ArrayLayout], writes: list[ArrayLayout]
 ) -> HostLaunch:
     """The launch of a forward pass; it is run with the momentum.
 
@@ -75,7 +85,9 @@ def prepare_training(
 
 
 @host_kernel("batch_norm_sums", copies=True)
-def prepare_sums(out: Layout, grad: Layout, x: Layout, mean: Layout, var: Layout, eps: float) -> HostLaunch:
+def prepare_sums(
+    out: ArrayLayout, grad: ArrayLayout, x: ArrayLayout, mean: ArrayLayout, var: ArrayLayout, eps: float
+) -> HostLaunch:
     """
     Raises:
         NoKernel: operands are not of contiguous float32.
@@ -86,13 +98,13 @@ def prepare_sums(out: Layout, grad: Layout, x: Layout, mean: Layout, var: Layout
 
 @host_kernel("batch_norm_backward", copies=True)
 def prepare_backward(
-    out: Layout,
-    grad: Layout,
-    x: Layout,
-    mean: Layout,
-    var: Layout,
-    sums: Layout,
-    weight: Layout | None,
+    out: ArrayLayout,
+    grad: ArrayLayout,
+    x: ArrayLayout,
+    mean: ArrayLayout,
+    var: ArrayLayout,
+    sums: ArrayLayout,
+    weight: ArrayLayout | None,
     eps: float,
 ) -> HostLaunch:
     """
@@ -105,7 +117,7 @@ def prepare_backward(
 
 @host_kernel("batch_norm_gradients")
 def prepare_gradients(
-    names: tuple[str, ...], eps: float, reads: list[Layout], writes: list[Layout]
+    names: tuple[str, ...], eps: float, reads: list[ArrayLayout], writes: list[ArrayLayout]
 ) -> HostLaunch:
     """The launch of a backward pass.
 
@@ -117,14 +129,14 @@ def prepare_gradients(
     )
 
 
-def batch_norm(across: bool, arrays: tuple[str, ...]) -> Module:
+def batch_norm(across: bool, arrays: tuple[str, ...]) -> IrModule:
     """Normalise by the statistics of the input, unless there are `mean` and `var`.
 
     Floats: elements of a channel, eps, momentum.
     """
-    module = Module()
+    module = IrModule()
     with module.part("channels") as part:
-        slots = Slots(part, arrays, (*FIELDS, "channels"), ("elements", "eps", "momentum"))
+        slots = LineSlots(part, arrays, (*FIELDS, "channels"), ("elements", "eps", "momentum"))
 
         def channel(lines: Lines) -> None:
             x = slots["x"]
@@ -149,7 +161,7 @@ def batch_norm(across: bool, arrays: tuple[str, ...]) -> Module:
                 scale = scale * lines.value(slots["weight"])
             bias = lines.value(slots["bias"]) if "bias" in slots else None
 
-            def apply(i: Value, mask: Value | None, copy: int) -> None:
+            def apply(i: IrValue, mask: IrValue | None, copy: int) -> None:
                 centered = part.load(x, i, lines.type, mask) - mean
                 value = centered * scale if bias is None else part.intrinsic("fmuladd", centered, scale, bias)
                 part.store(value, slots["out"], i, mask)
@@ -158,12 +170,12 @@ def batch_norm(across: bool, arrays: tuple[str, ...]) -> Module:
 
         each_line(part, slots, across, channel)
     with module.kernel("batch_norm") as code:
-        given = Slots(code, arrays, FIELDS)
+        given = LineSlots(code, arrays, FIELDS)
         code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module
 
 
-def statistics(lines: Lines, x: Value, elements: Value) -> tuple[Value, Value]:
+def statistics(lines: Lines, x: IrValue, elements: IrValue) -> tuple[IrValue, IrValue]:
     """Mean and variance of a line: from sums of float64 of the differences from its first element."""
     code = lines.code
     first = lines.first(x)
@@ -171,7 +183,7 @@ def statistics(lines: Lines, x: Value, elements: Value) -> tuple[Value, Value]:
     origin = code.select(finite, first, 0.0)
     sums, squares = lines.sum(copies=2), lines.sum(copies=2)
 
-    def step(i: Value, mask: Value | None, copy: int) -> None:
+    def step(i: IrValue, mask: IrValue | None, copy: int) -> None:
         value = code.load(x, i, lines.type, mask)
         if mask is not None:
             value = code.select(mask, value, origin)
@@ -188,19 +200,19 @@ def statistics(lines: Lines, x: Value, elements: Value) -> tuple[Value, Value]:
     return code.convert(mean, "float"), code.convert(var, "float")
 
 
-def deviation(lines: Lines, var: Value, eps: Value) -> Value:
+def deviation(lines: Lines, var: IrValue, eps: IrValue) -> IrValue:
     """``1 / sqrt(var + eps)``."""
     return 1.0 / lines.code.intrinsic("sqrt", var + lines.number_like(lines.code.convert(eps, "float")))
 
 
-def batch_norm_backward(across: bool, arrays: tuple[str, ...]) -> Module:
+def batch_norm_backward(across: bool, arrays: tuple[str, ...]) -> IrModule:
     """Sums over channels, unless they are given, and the input's gradient if it is among the arrays.
 
     Floats: elements of a channel, eps.
     """
-    module = Module()
+    module = IrModule()
     with module.part("channels") as part:
-        slots = Slots(part, arrays, (*FIELDS, "channels"), ("elements", "eps"))
+        slots = LineSlots(part, arrays, (*FIELDS, "channels"), ("elements", "eps"))
 
         def channel(lines: Lines) -> None:
             grad, x = slots["grad"], slots["x"]
@@ -224,7 +236,7 @@ def batch_norm_backward(across: bool, arrays: tuple[str, ...]) -> Module:
             if "weight" in slots:
                 scale = scale * lines.value(slots["weight"])
 
-            def step(i: Value, mask: Value | None, copy: int) -> None:
+            def step(i: IrValue, mask: IrValue | None, copy: int) -> None:
                 g, centered = part.load(grad, i, lines.type, mask), part.load(x, i, lines.type, mask) - mean
                 value = part.intrinsic("fmuladd", -centered, factor, g - mean_g) * scale
                 part.store(value, slots["out"], i, mask)
@@ -233,17 +245,19 @@ def batch_norm_backward(across: bool, arrays: tuple[str, ...]) -> Module:
 
         each_line(part, slots, across, channel)
     with module.kernel("batch_norm_backward") as code:
-        given = Slots(code, arrays, FIELDS)
+        given = LineSlots(code, arrays, FIELDS)
         code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module
 
 
-def gradient_sums(lines: Lines, grad: Value, x: Value, mean: Value, scale: Value) -> tuple[Value, Value]:
+def gradient_sums(
+    lines: Lines, grad: IrValue, x: IrValue, mean: IrValue, scale: IrValue
+) -> tuple[IrValue, IrValue]:
     """The sums over a line of `grad`, and of `grad` times the normalised `x`."""
     code = lines.code
     sum_g, sum_gx = lines.sum(copies=2), lines.sum(copies=2)
 
-    def step(i: Value, mask: Value | None, copy: int) -> None:
+    def step(i: IrValue, mask: IrValue | None, copy: int) -> None:
         g, centered = code.load(grad, i, lines.type, mask), code.load(x, i, lines.type, mask) - mean
         sum_g.add(g, mask, copy)
         sum_gx.add_product(g, centered, mask, copy)

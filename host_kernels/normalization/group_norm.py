@@ -12,12 +12,20 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dl4all.host_kernels.lib.lines import COPIES, FIELDS, Geometry, Lines, Slots, blocked_passes, each_line
+from dl4all.host_kernels.lib.lines import (
+    COPIES,
+    FIELDS,
+    LineGeometry,
+    Lines,
+    LineSlots,
+    blocked_passes,
+    each_line,
+)
 from dl4all.host_kernels.lib.rows import CHUNK, row_passes, unrolled_passes
 from dl4all.host_kernels.normalization.batch_norm import check_contiguous, deviation
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
 
 MOST_PARTS = 64
 """Chunks, each with sums of its own."""
@@ -29,7 +37,7 @@ INTEGERS = (*FIELDS, "channels", "of_group", "inner", "groups")
 
 
 def _launch(
-    text: Any, x: Layout, arrays: Mapping[str, Layout | None], groups: int, eps: float, center: bool
+    text: Any, x: ArrayLayout, arrays: Mapping[str, ArrayLayout | None], groups: int, eps: float, center: bool
 ) -> HostLaunch:
     """The launch of a kernel of rows for these arrays, those that are None left out.
 
@@ -49,7 +57,7 @@ def _launch(
         grain = max(grain, -(-rows // MOST_PARTS))
         parts = x.shape[0] if spread else -(-rows // grain)
         scratch = 16 * parts * channels + (0 if spread else 8 * rows)
-    geometry = Geometry(rows, 1, 0, length, length, grain)
+    geometry = LineGeometry(rows, 1, 0, length, length, grain)
     constants = (*geometry, channels, of_group, inner, groups, float(length), float(eps))
     key = (spread, center, names)
     return HostLaunch(text, key, len(names), constants, scratch=scratch, work=4 * x.numel())
@@ -57,7 +65,13 @@ def _launch(
 
 @host_kernel("grouped_norm", copies=True)
 def prepare_forward(
-    out: Layout, x: Layout, weight: Layout | None, bias: Layout | None, groups: int, eps: float, center: bool
+    out: ArrayLayout,
+    x: ArrayLayout,
+    weight: ArrayLayout | None,
+    bias: ArrayLayout | None,
+    groups: int,
+    eps: float,
+    center: bool,
 ) -> HostLaunch:
     """
     Raises:
@@ -68,7 +82,7 @@ def prepare_forward(
 
 
 @host_kernel("grouped_norm_statistics", copies=True)
-def prepare_statistics(out: Layout, x: Layout, groups: int, eps: float, center: bool) -> HostLaunch:
+def prepare_statistics(out: ArrayLayout, x: ArrayLayout, groups: int, eps: float, center: bool) -> HostLaunch:
     """
     Raises:
         NoKernel: operands are not of contiguous float32.
@@ -78,7 +92,13 @@ def prepare_statistics(out: Layout, x: Layout, groups: int, eps: float, center: 
 
 @host_kernel("grouped_norm_backward", copies=True)
 def prepare_backward(
-    out: Layout, grad: Layout, x: Layout, weight: Layout | None, groups: int, eps: float, center: bool
+    out: ArrayLayout,
+    grad: ArrayLayout,
+    x: ArrayLayout,
+    weight: ArrayLayout | None,
+    groups: int,
+    eps: float,
+    center: bool,
 ) -> HostLaunch:
     """
     Raises:
@@ -89,7 +109,9 @@ def prepare_backward(
 
 
 @host_kernel("grouped_norm_sums", copies=True)
-def prepare_sums(out: Layout, grad: Layout, x: Layout, groups: int, eps: float, center: bool) -> HostLaunch:
+def prepare_sums(
+    out: ArrayLayout, grad: ArrayLayout, x: ArrayLayout, groups: int, eps: float, center: bool
+) -> HostLaunch:
     """
     Raises:
         NoKernel: operands are not of contiguous float32.
@@ -99,7 +121,7 @@ def prepare_sums(out: Layout, grad: Layout, x: Layout, groups: int, eps: float, 
 
 @host_kernel("normalized_backward", copies=True)
 def prepare_normalized_backward(
-    out: Layout, grad: Layout, x: Layout, given: Layout, groups: int
+    out: ArrayLayout, grad: ArrayLayout, x: ArrayLayout, given: ArrayLayout, groups: int
 ) -> HostLaunch:
     """
     Raises:
@@ -110,7 +132,9 @@ def prepare_normalized_backward(
 
 
 @host_kernel("normalized_sums", copies=True)
-def prepare_normalized_sums(out: Layout, grad: Layout, x: Layout, given: Layout, groups: int) -> HostLaunch:
+def prepare_normalized_sums(
+    out: ArrayLayout, grad: ArrayLayout, x: ArrayLayout, given: ArrayLayout, groups: int
+) -> HostLaunch:
     """
     Raises:
         NoKernel: operands are not of contiguous float32.
@@ -121,7 +145,7 @@ def prepare_normalized_sums(out: Layout, grad: Layout, x: Layout, given: Layout,
 
 @host_kernel("grouped_norm_gradients")
 def prepare_gradients(
-    groups: int, eps: float, center: bool, reads: list[Layout], writes: list[Layout]
+    groups: int, eps: float, center: bool, reads: list[ArrayLayout], writes: list[ArrayLayout]
 ) -> HostLaunch:
     """The launch of a whole backward pass.
 
@@ -136,11 +160,11 @@ def prepare_gradients(
 # Forward
 
 
-def grouped_norm(spread: bool, center: bool, arrays: tuple[str, ...]) -> Module:
+def grouped_norm(spread: bool, center: bool, arrays: tuple[str, ...]) -> IrModule:
     """The normalised rows, or their means and scales. Floats: elements of a row, eps."""
-    module = Module()
+    module = IrModule()
     with module.part("rows") as part:
-        slots = Slots(part, arrays, INTEGERS, ("elements", "eps"))
+        slots = LineSlots(part, arrays, INTEGERS, ("elements", "eps"))
 
         def row(lines: Lines) -> None:
             mean, scale = _mean_and_scale(lines, slots, center)
@@ -151,7 +175,7 @@ def grouped_norm(spread: bool, center: bool, arrays: tuple[str, ...]) -> Module:
             x, out, base = slots["x"], slots["out"], lines.number * slots["width"]
             if not spread:
 
-                def beside(i: Value, mask: Value | None, copy: int) -> None:
+                def beside(i: IrValue, mask: IrValue | None, copy: int) -> None:
                     value = (part.load(x, i, lines.type, mask) - mean) * scale
                     factor = (
                         part.load(slots["weight"], i - base, lines.type, mask) if "weight" in slots else None
@@ -170,7 +194,7 @@ def grouped_norm(spread: bool, center: bool, arrays: tuple[str, ...]) -> Module:
                 )
                 slope = scale if factor is None else scale * factor
 
-                def within(i: Value, mask: Value | None, copy: int) -> None:
+                def within(i: IrValue, mask: IrValue | None, copy: int) -> None:
                     centered = part.load(x, i, lines.type, mask) - mean
                     part.store(_scaled(part, centered, slope, term), out, i, mask)
 
@@ -178,27 +202,27 @@ def grouped_norm(spread: bool, center: bool, arrays: tuple[str, ...]) -> Module:
 
         each_line(part, slots, False, row)
     with module.kernel("grouped_norm") as code:
-        given = Slots(code, arrays, FIELDS)
+        given = LineSlots(code, arrays, FIELDS)
         code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module
 
 
 @contextlib.contextmanager
-def each_run(code: Code, slots: Slots, row: Value) -> Iterator[tuple[Value, Value]]:
+def each_run(code: Code, slots: LineSlots, row: IrValue) -> Iterator[tuple[IrValue, IrValue]]:
     """The loop over the runs of a row: gives the channel and the place where its run starts."""
     first, start = row % slots["groups"] * slots["of_group"], row * slots["width"]
     with code.loop(0, slots["of_group"]) as i:
         yield first + i, start + i * slots["inner"]
 
 
-def _scaled(code: Code, value: Value, factor: Value | None, term: Value | None) -> Value:
+def _scaled(code: Code, value: IrValue, factor: IrValue | None, term: IrValue | None) -> IrValue:
     """``value * factor + term``, as far as there are such."""
     if factor is None:
         return value if term is None else value + term
     return value * factor if term is None else code.intrinsic("fmuladd", value, factor, term)
 
 
-def _mean_and_scale(lines: Lines, slots: Slots, center: bool) -> tuple[Value, Value]:
+def _mean_and_scale(lines: Lines, slots: LineSlots, center: bool) -> tuple[IrValue, IrValue]:
     """The mean of a row, or 0, and ``1 / sqrt(var + eps)``."""
     code = lines.code
     if "statistics" in slots and "grad" in slots:
@@ -208,14 +232,14 @@ def _mean_and_scale(lines: Lines, slots: Slots, center: bool) -> tuple[Value, Va
     if center:
         sums = lines.sum("float")
 
-        def add(i: Value, mask: Value | None, copy: int) -> None:
+        def add(i: IrValue, mask: IrValue | None, copy: int) -> None:
             sums.add(code.load(slots["x"], i, lines.type, mask), None, copy)
 
         lines.each(add, COPIES, [sums])
         mean = code.convert(sums.total() * share, "float")
     squares = lines.sum("float")
 
-    def square(i: Value, mask: Value | None, copy: int) -> None:
+    def square(i: IrValue, mask: IrValue | None, copy: int) -> None:
         value = code.load(slots["x"], i, lines.type, mask) - mean
         squares.add_product(value, value, mask, copy)
 
@@ -226,15 +250,15 @@ def _mean_and_scale(lines: Lines, slots: Slots, center: bool) -> tuple[Value, Va
 # Backward
 
 
-def grouped_norm_backward(spread: bool, center: bool, arrays: tuple[str, ...]) -> Module:
+def grouped_norm_backward(spread: bool, center: bool, arrays: tuple[str, ...]) -> IrModule:
     """The input's gradient and the sums for weight and bias, as far as they are among the arrays.
 
     Floats: elements of a row, eps.
     """
-    module = Module()
+    module = IrModule()
     names = (*arrays, "scratch") if "sums" in arrays else arrays
     with module.part("rows") as part:
-        slots = Slots(part, names, INTEGERS, ("elements", "eps"))
+        slots = LineSlots(part, names, INTEGERS, ("elements", "eps"))
 
         def row(lines: Lines) -> None:
             mean, scale = _mean_and_scale(lines, slots, center)
@@ -249,18 +273,18 @@ def grouped_norm_backward(spread: bool, center: bool, arrays: tuple[str, ...]) -
             _, begin, end = part.parameters
             _column_sums(part, slots, begin, end)
     with module.kernel("grouped_norm_backward") as code:
-        given = Slots(code, names, INTEGERS)
+        given = LineSlots(code, names, INTEGERS)
         code.parallel(part, code.parameters[0], given["lines"], given["grain"])
         if "sums" in names:
             _added_parts(code, given, spread)
     return module
 
 
-def _row(lines: Lines, slots: Slots, mean: Value, scale: Value, center: bool) -> None:
+def _row(lines: Lines, slots: LineSlots, mean: IrValue, scale: IrValue, center: bool) -> None:
     """The gradient of a row: ``scale * (h - mean(h) - y * mean(h * y))`` for ``h = grad * weight``."""
     code, base = lines.code, lines.number * slots["width"]
 
-    def loaded(i: Value, mask: Value | None) -> tuple[Value, Value]:
+    def loaded(i: IrValue, mask: IrValue | None) -> tuple[IrValue, IrValue]:
         h = code.load(slots["grad"], i, lines.type, mask)
         if "weight" in slots:
             h = h * code.load(slots["weight"], i - base, lines.type, mask)
@@ -268,7 +292,7 @@ def _row(lines: Lines, slots: Slots, mean: Value, scale: Value, center: bool) ->
 
     total, product = lines.sum("float", 2), lines.sum("float", 2)
 
-    def sums(i: Value, mask: Value | None, copy: int) -> None:
+    def sums(i: IrValue, mask: IrValue | None, copy: int) -> None:
         h, centered = loaded(i, mask)
         total.add(h, mask, copy)
         product.add_product(h, centered, mask, copy)
@@ -278,7 +302,7 @@ def _row(lines: Lines, slots: Slots, mean: Value, scale: Value, center: bool) ->
     mean_h = code.convert(total.total(), "float") * share if center else lines.number_like(0.0)
     factor = code.convert(product.total(), "float") * scale * scale * share
 
-    def gradient(i: Value, mask: Value | None, copy: int) -> None:
+    def gradient(i: IrValue, mask: IrValue | None, copy: int) -> None:
         h, centered = loaded(i, mask)
         value = code.intrinsic("fmuladd", -centered, factor, h - mean_h) * scale
         code.store(value, slots["out"], i, mask)
@@ -286,7 +310,7 @@ def _row(lines: Lines, slots: Slots, mean: Value, scale: Value, center: bool) ->
     lines.each(gradient, 2)
 
 
-def _spread_row(lines: Lines, slots: Slots, mean: Value, scale: Value, center: bool) -> None:
+def _spread_row(lines: Lines, slots: LineSlots, mean: IrValue, scale: IrValue, center: bool) -> None:
     """As :func:`_row`, with a weight for each run; the runs' sums go to the scratch memory."""
     code, x, grad = lines.code, slots["x"], slots["grad"]
     scalar = code.convert(code.extract(scale, 0), "double")
@@ -294,7 +318,7 @@ def _spread_row(lines: Lines, slots: Slots, mean: Value, scale: Value, center: b
     with each_run(code, slots, lines.number) as (channel, start):
         sum_g, sum_gx = lines.sum("float", 2), lines.sum("float", 2)
 
-        def sums(i: Value, mask: Value | None, copy: int) -> None:
+        def sums(i: IrValue, mask: IrValue | None, copy: int) -> None:
             g = code.load(grad, i, lines.type, mask)
             sum_g.add(g, mask, copy)
             sum_gx.add_product(g, code.load(x, i, lines.type, mask) - mean, mask, copy)
@@ -323,7 +347,7 @@ def _spread_row(lines: Lines, slots: Slots, mean: Value, scale: Value, center: b
         )
         w = code.splat(weight, lines.lanes)
 
-        def gradient(i: Value, mask: Value | None, copy: int) -> None:
+        def gradient(i: IrValue, mask: IrValue | None, copy: int) -> None:
             h = code.load(grad, i, lines.type, mask) * w
             centered = code.load(x, i, lines.type, mask) - mean
             value = code.intrinsic("fmuladd", -centered, factor, h - mean_h) * scale
@@ -332,7 +356,7 @@ def _spread_row(lines: Lines, slots: Slots, mean: Value, scale: Value, center: b
         unrolled_passes(code, slots["inner"], lines.lanes, gradient, 2, start)
 
 
-def _column_sums(code: Code, slots: Slots, begin: Value, end: Value) -> None:
+def _column_sums(code: Code, slots: LineSlots, begin: IrValue, end: IrValue) -> None:
     """The sums over a chunk's rows, to the scratch memory."""
     lanes = provider.processor().lanes()
     type, double = vector("float", lanes), vector("double", lanes)
@@ -341,7 +365,7 @@ def _column_sums(code: Code, slots: Slots, begin: Value, end: Value) -> None:
     parts = code.at(slots["scratch"], slots["lines"], "i64")
     first = begin // slots["grain"] * (2 * channels)
 
-    def column(j: Value, mask: Value | None) -> None:
+    def column(j: IrValue, mask: IrValue | None) -> None:
         of_g, of_gy = code.variable(double, 0.0), code.variable(double, 0.0)
         with code.loop(begin, end, ROWS) as block:
             some_g, some_gy = code.variable(type, 0.0), code.variable(type, 0.0)
@@ -362,7 +386,7 @@ def _column_sums(code: Code, slots: Slots, begin: Value, end: Value) -> None:
     row_passes(code, channels, lanes, column)
 
 
-def _added_parts(code: Code, slots: Slots, spread: bool) -> None:
+def _added_parts(code: Code, slots: LineSlots, spread: bool) -> None:
     """The sums of all parts, in their order."""
     lanes = provider.processor().lanes(8)
     double = vector("double", lanes)
@@ -372,7 +396,7 @@ def _added_parts(code: Code, slots: Slots, spread: bool) -> None:
     else:
         parts, number = code.at(slots["scratch"], count, "i64"), (count + (grain - 1)) // grain
 
-    def column(j: Value, mask: Value | None) -> None:
+    def column(j: IrValue, mask: IrValue | None) -> None:
         total = code.variable(double, 0.0)
         total.value = 0.0
         with code.loop(0, number) as i:

@@ -5,12 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dl4all.host_kernels.lib.lines import FIELDS, Geometry, Lines, Slots, each_line, larger, largest_lane
+from dl4all.host_kernels.lib.lines import (
+    FIELDS,
+    LineGeometry,
+    Lines,
+    LineSlots,
+    each_line,
+    larger,
+    largest_lane,
+)
 from dl4all.host_kernels.normalization.batch_norm import check_contiguous
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import functions, provider
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
 
 LOWEST = -87.3
 """Above it exponentials are normal numbers."""
@@ -19,16 +27,16 @@ WORK = 8
 """Operations that an element takes, about."""
 
 
-def axis_geometry(x: Layout, first: int, last: int) -> tuple[Geometry, bool]:
+def axis_geometry(x: ArrayLayout, first: int, last: int) -> tuple[LineGeometry, bool]:
     """Lines over the axes from `first` to `last`, and whether kernels go across them."""
     shape = x.shape
     outer, length, inner = (
         math.prod(part) for part in (shape[:first], shape[first : last + 1], shape[last + 1 :])
     )
-    return Geometry.of_axis(outer, length, inner)
+    return LineGeometry.of_axis(outer, length, inner)
 
 
-def _launch(text: Any, dim: int, log: bool, *layouts: Layout) -> HostLaunch:
+def _launch(text: Any, dim: int, log: bool, *layouts: ArrayLayout) -> HostLaunch:
     """The launch of a kernel for operands of one shape and the result.
 
     Raises:
@@ -43,7 +51,7 @@ def _launch(text: Any, dim: int, log: bool, *layouts: Layout) -> HostLaunch:
 
 
 @host_kernel("softmax", copies=True)
-def prepare_softmax(out: Layout, x: Layout, dim: int) -> HostLaunch:
+def prepare_softmax(out: ArrayLayout, x: ArrayLayout, dim: int) -> HostLaunch:
     """
     Raises:
         NoKernel: the operand is not of contiguous float32.
@@ -52,7 +60,7 @@ def prepare_softmax(out: Layout, x: Layout, dim: int) -> HostLaunch:
 
 
 @host_kernel("log_softmax", copies=True)
-def prepare_log_softmax(out: Layout, x: Layout, dim: int) -> HostLaunch:
+def prepare_log_softmax(out: ArrayLayout, x: ArrayLayout, dim: int) -> HostLaunch:
     """
     Raises:
         NoKernel: the operand is not of contiguous float32.
@@ -61,7 +69,9 @@ def prepare_log_softmax(out: Layout, x: Layout, dim: int) -> HostLaunch:
 
 
 @host_kernel("softmax_backward", copies=True)
-def prepare_softmax_backward(out: Layout, grad: Layout, result: Layout, dim: int) -> HostLaunch:
+def prepare_softmax_backward(
+    out: ArrayLayout, grad: ArrayLayout, result: ArrayLayout, dim: int
+) -> HostLaunch:
     """
     Raises:
         NoKernel: operands are not of contiguous float32.
@@ -70,7 +80,9 @@ def prepare_softmax_backward(out: Layout, grad: Layout, result: Layout, dim: int
 
 
 @host_kernel("log_softmax_backward", copies=True)
-def prepare_log_softmax_backward(out: Layout, grad: Layout, result: Layout, dim: int) -> HostLaunch:
+def prepare_log_softmax_backward(
+    out: ArrayLayout, grad: ArrayLayout, result: ArrayLayout, dim: int
+) -> HostLaunch:
     """
     Raises:
         NoKernel: operands are not of contiguous float32.
@@ -79,7 +91,7 @@ def prepare_log_softmax_backward(out: Layout, grad: Layout, result: Layout, dim:
 
 
 @host_kernel("logsumexp", copies=True)
-def prepare_logsumexp(out: Layout, x: Layout, dim: Any, keepdim: bool) -> HostLaunch:
+def prepare_logsumexp(out: ArrayLayout, x: ArrayLayout, dim: Any, keepdim: bool) -> HostLaunch:
     """
     Raises:
         NoKernel: the operand is not of contiguous float32, or the axes are not neighbours.
@@ -97,11 +109,11 @@ def prepare_logsumexp(out: Layout, x: Layout, dim: Any, keepdim: bool) -> HostLa
 # Forward
 
 
-def softmax(across: bool, short: bool, log: bool) -> Module:
+def softmax(across: bool, short: bool, log: bool) -> IrModule:
     """Softmax or its logarithm; `short` lines fit in a vector, where they stay."""
-    module = Module()
+    module = IrModule()
     with module.part("lines") as part:
-        slots = Slots(part, ("x", "out"), FIELDS)
+        slots = LineSlots(part, ("x", "out"), FIELDS)
 
         def line(lines: Lines) -> None:
             x, out = slots["x"], slots["out"]
@@ -118,7 +130,7 @@ def softmax(across: bool, short: bool, log: bool) -> Module:
             most, total = largest_and_sum(lines, x, None if log else out)
             last = functions.log(part, total) if log else 1.0 / total
 
-            def finish(i: Value, mask: Value | None, copy: int) -> None:
+            def finish(i: IrValue, mask: IrValue | None, copy: int) -> None:
                 value = part.load(x if log else out, i, lines.type, mask)
                 part.store((value - most) - last if log else value * last, out, i, mask)
 
@@ -126,12 +138,12 @@ def softmax(across: bool, short: bool, log: bool) -> Module:
 
         each_line(part, slots, across, line)
     with module.kernel("softmax") as code:
-        given = Slots(code, ("x", "out"), FIELDS)
+        given = LineSlots(code, ("x", "out"), FIELDS)
         code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module
 
 
-def power(code: Code, x: Value) -> Value:
+def power(code: Code, x: IrValue) -> IrValue:
     """exp(x) of numbers up to 0, within 2 ulps; 0 below the smallest normal number."""
     bounded = code.select(x < LOWEST, LOWEST, x)
     _, n, rest = functions.reduced_by_log2(code, bounded)
@@ -139,12 +151,12 @@ def power(code: Code, x: Value) -> Value:
     return code.select(x < LOWEST, 0.0, result)
 
 
-def largest_of_line(lines: Lines, x: Value) -> Value:
+def largest_of_line(lines: Lines, x: IrValue) -> IrValue:
     """The largest element of a line, nan if there is one."""
     code = lines.code
     largest = [code.variable(lines.type, -math.inf) for _ in range(2)]
 
-    def widest(i: Value, mask: Value | None, copy: int) -> None:
+    def widest(i: IrValue, mask: IrValue | None, copy: int) -> None:
         value = code.load(x, i, lines.type, mask)
         if mask is not None and not lines.across:
             value = code.select(mask, value, -math.inf)
@@ -155,12 +167,12 @@ def largest_of_line(lines: Lines, x: Value) -> Value:
     return lines.largest(largest[0])
 
 
-def sum_of_powers(lines: Lines, x: Value, most: Value, out: Value | None = None) -> Value:
+def sum_of_powers(lines: Lines, x: IrValue, most: IrValue, out: IrValue | None = None) -> IrValue:
     """The sum of the exponentials of elements less `most`; they are written to `out`, if there is one."""
     code = lines.code
     total = lines.sum("float", 1)
 
-    def exponential(i: Value, mask: Value | None, copy: int) -> None:
+    def exponential(i: IrValue, mask: IrValue | None, copy: int) -> None:
         value = power(code, code.load(x, i, lines.type, mask) - most)
         if out is not None:
             code.store(value, out, i, mask)
@@ -170,17 +182,17 @@ def sum_of_powers(lines: Lines, x: Value, most: Value, out: Value | None = None)
     return code.convert(total.total(), "float")
 
 
-def largest_and_sum(lines: Lines, x: Value, out: Value | None = None) -> tuple[Value, Value]:
+def largest_and_sum(lines: Lines, x: IrValue, out: IrValue | None = None) -> tuple[IrValue, IrValue]:
     """The largest element of a line, and the sum of the exponentials of the others' distances from it."""
     most = largest_of_line(lines, x)
     return most, sum_of_powers(lines, x, most, out)
 
 
-def logsumexp(across: bool) -> Module:
+def logsumexp(across: bool) -> IrModule:
     """One number for each line."""
-    module = Module()
+    module = IrModule()
     with module.part("lines") as part:
-        slots = Slots(part, ("x", "out"), FIELDS)
+        slots = LineSlots(part, ("x", "out"), FIELDS)
 
         def line(lines: Lines) -> None:
             most = largest_of_line(lines, slots["x"])
@@ -190,7 +202,7 @@ def logsumexp(across: bool) -> Module:
 
         each_line(part, slots, across, line)
     with module.kernel("logsumexp") as code:
-        given = Slots(code, ("x", "out"), FIELDS)
+        given = LineSlots(code, ("x", "out"), FIELDS)
         code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module
 
@@ -198,16 +210,16 @@ def logsumexp(across: bool) -> Module:
 # Backward
 
 
-def softmax_backward(across: bool, short: bool, log: bool) -> Module:
+def softmax_backward(across: bool, short: bool, log: bool) -> IrModule:
     """``result * (grad - sum(grad * result))``; of the logarithm, ``grad - exp(result) * sum(grad)``."""
-    module = Module()
+    module = IrModule()
     with module.part("lines") as part:
-        slots = Slots(part, ("grad", "result", "out"), FIELDS)
+        slots = LineSlots(part, ("grad", "result", "out"), FIELDS)
 
         def line(lines: Lines) -> None:
             grad, result, out = slots["grad"], slots["result"], slots["out"]
 
-            def gradient(g: Value, y: Value, total: Value) -> Value:
+            def gradient(g: IrValue, y: IrValue, total: IrValue) -> IrValue:
                 if log:
                     return part.intrinsic("fmuladd", -functions.exp(part, y), total, g)
                 return y * (g - total)
@@ -221,7 +233,7 @@ def softmax_backward(across: bool, short: bool, log: bool) -> Module:
                 return
             sums = lines.sum("float", 2)
 
-            def add(i: Value, mask: Value | None, copy: int) -> None:
+            def add(i: IrValue, mask: IrValue | None, copy: int) -> None:
                 g = part.load(grad, i, lines.type, mask)
                 if log:
                     sums.add(g, mask, copy)
@@ -231,7 +243,7 @@ def softmax_backward(across: bool, short: bool, log: bool) -> Module:
             lines.each(add, 2, [sums])
             total = part.convert(sums.total(), "float")
 
-            def write(i: Value, mask: Value | None, copy: int) -> None:
+            def write(i: IrValue, mask: IrValue | None, copy: int) -> None:
                 g, y = (part.load(array, i, lines.type, mask) for array in (grad, result))
                 part.store(gradient(g, y, total), out, i, mask)
 
@@ -239,6 +251,6 @@ def softmax_backward(across: bool, short: bool, log: bool) -> Module:
 
         each_line(part, slots, across, line)
     with module.kernel("softmax_backward") as code:
-        given = Slots(code, ("grad", "result", "out"), FIELDS)
+        given = LineSlots(code, ("grad", "result", "out"), FIELDS)
         code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module

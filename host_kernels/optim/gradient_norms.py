@@ -8,13 +8,13 @@ import numpy as np
 
 from dl4all.host_kernels.lib.rows import CHUNK, row_passes
 from dl4all.host_kernels.lib.tensor_lists import for_all_jobs, list_launch, pieces
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import IrModule, IrValue, vector
 
 
-def _check_float32(*layouts: Layout) -> None:
+def _check_float32(*layouts: ArrayLayout) -> None:
     """
     Raises:
         NoKernel: another dtype.
@@ -24,7 +24,7 @@ def _check_float32(*layouts: Layout) -> None:
 
 
 @host_kernel("square sum")
-def prepare_square_sum(reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLaunch:
+def prepare_square_sum(reads: Sequence[ArrayLayout], writes: Sequence[ArrayLayout]) -> HostLaunch:
     """The launch of the sum of the squares of all elements that are read.
 
     Raises:
@@ -34,21 +34,21 @@ def prepare_square_sum(reads: Sequence[Layout], writes: Sequence[Layout]) -> Hos
     return list_launch(square_sum, (), 1, reads, others=1, scratch=8)
 
 
-def square_sum(roles: int, dtype: str) -> Module:
+def square_sum(roles: int, dtype: str) -> IrModule:
     """Slots: those of lists, with the addresses of the result and of scratch memory after the tensors'.
 
     Squares are added up in float64, chunk by chunk.
     """
     lanes = provider.processor().lanes()
     type, wide = vector("float", lanes), vector("double", lanes)
-    module = Module()
+    module = IrModule()
     with module.part("range") as part:
         slots, begin, _ = part.parameters
         sums = part.load(slots, part.slot(0) + 2, "ptr")
         total = part.variable(wide, 0.0)
         with pieces(part, 1, after=2) as ([x], first, last):
 
-            def step(i: Value, mask: Value | None) -> None:
+            def step(i: IrValue, mask: IrValue | None) -> None:
                 value = part.convert(part.load(x, i, type, mask), "double")
                 total.value = part.intrinsic("fmuladd", value, value, total.value)
 
@@ -67,7 +67,7 @@ def square_sum(roles: int, dtype: str) -> Module:
 
 
 @host_kernel("scale")
-def prepare_scale(reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLaunch:
+def prepare_scale(reads: Sequence[ArrayLayout], writes: Sequence[ArrayLayout]) -> HostLaunch:
     """The launch that multiplies what is written by the only number that is read.
 
     Raises:
@@ -77,16 +77,16 @@ def prepare_scale(reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLaun
     return list_launch(scale, (), 1, writes, others=1)
 
 
-def scale(roles: int, dtype: str) -> Module:
+def scale(roles: int, dtype: str) -> IrModule:
     """Slots: those of lists, with the address of the factor before the tensors'. 1 changes nothing."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
-    module = Module()
+    module = IrModule()
     with module.part("range") as part:
         factor = part.splat(part.load(part.slot(1, "ptr"), 0, "float"), lanes)
         with pieces(part, 1, before=1) as ([x], first, last):
 
-            def step(i: Value, mask: Value | None) -> None:
+            def step(i: IrValue, mask: IrValue | None) -> None:
                 part.store(part.load(x, i, type, mask) * factor, x, i, mask)
 
             row_passes(part, last, lanes, step, first)
@@ -98,7 +98,7 @@ def scale(roles: int, dtype: str) -> Module:
 
 
 @host_kernel("unscale")
-def prepare_unscale(reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLaunch:
+def prepare_unscale(reads: Sequence[ArrayLayout], writes: Sequence[ArrayLayout]) -> HostLaunch:
     """The launch that multiplies tensors by the number that is read, and looks for infinite elements and nan.
 
     The first tensor that is written has one element, which becomes 1 if there are such elements.
@@ -110,17 +110,17 @@ def prepare_unscale(reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLa
     return list_launch(unscale, (), 1, writes[1:], others=2)
 
 
-def unscale(roles: int, dtype: str) -> Module:
+def unscale(roles: int, dtype: str) -> IrModule:
     """Slots: those of lists, with the addresses of the factor and of what is found before the tensors'."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
-    module = Module()
+    module = IrModule()
     with module.part("range") as part:
         factor = part.splat(part.load(part.slot(1, "ptr"), 0, "float"), lanes)
         found = part.variable(type, 0.0)
         with pieces(part, 1, before=2) as ([x], first, last):
 
-            def step(i: Value, mask: Value | None) -> None:
+            def step(i: IrValue, mask: IrValue | None) -> None:
                 value = part.load(x, i, type, mask)
                 found.value = part.select((value - value).differs(0.0), 1.0, found.value)
                 part.store(value * factor, x, i, mask)

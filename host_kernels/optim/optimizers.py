@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dl4all.host_kernels.lib.tensor_lists import Rule, elementwise_lists, list_launch
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
 
 
 class Update(NamedTuple):
@@ -21,22 +21,22 @@ class Update(NamedTuple):
     numbers: int
 
 
-def root(code: Code, x: Value) -> Value:
+def root(code: Code, x: IrValue) -> IrValue:
     return code.intrinsic("sqrt", x)
 
 
-def unless_zero(code: Code, number: Value, accepted: Value, rejected: Value) -> Value:
+def unless_zero(code: Code, number: IrValue, accepted: IrValue, rejected: IrValue) -> IrValue:
     """One value where a number is not 0, else another."""
     return code.select(number.differs(0.0), accepted, rejected)
 
 
-def descent(code: Code, g: Value, p: Value, sign: Value, weight_decay: Value) -> Value:
+def descent(code: Code, g: IrValue, p: IrValue, sign: IrValue, weight_decay: IrValue) -> IrValue:
     """The gradient to descend along. Without decay an infinite parameter does not matter."""
     g = sign * g
     return unless_zero(code, weight_decay, g + weight_decay * p, g)
 
 
-def sgd(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+def sgd(code: Code, values: list[IrValue], numbers: list[IrValue]) -> Sequence[IrValue]:
     g, p, *states = values
     sign, weight_decay, lr, momentum, gradient_weight, nesterov = numbers
     g = descent(code, g, p, sign, weight_decay)
@@ -47,7 +47,7 @@ def sgd(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value
     return p - lr * change, buffer
 
 
-def adam(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+def adam(code: Code, values: list[IrValue], numbers: list[IrValue]) -> Sequence[IrValue]:
     g, p, mean, square, *largest = values
     sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, size, root_correction, eps = numbers
     p = p * shrink
@@ -59,15 +59,17 @@ def adam(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Valu
     return p - mean / divisor * size, mean, square, *largest
 
 
-def rmsprop(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+def rmsprop(code: Code, values: list[IrValue], numbers: list[IrValue]) -> Sequence[IrValue]:
     return _rmsprop(code, values, numbers, centered=False)
 
 
-def centered_rmsprop(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+def centered_rmsprop(code: Code, values: list[IrValue], numbers: list[IrValue]) -> Sequence[IrValue]:
     return _rmsprop(code, values, numbers, centered=True)
 
 
-def _rmsprop(code: Code, values: list[Value], numbers: list[Value], *, centered: bool) -> Sequence[Value]:
+def _rmsprop(
+    code: Code, values: list[IrValue], numbers: list[IrValue], *, centered: bool
+) -> Sequence[IrValue]:
     g, p, square, *others = values
     sign, weight_decay, lr, alpha, one_minus_alpha, eps, momentum = numbers
     g = descent(code, g, p, sign, weight_decay)
@@ -85,7 +87,7 @@ def _rmsprop(code: Code, values: list[Value], numbers: list[Value], *, centered:
     return p - lr * change, *states
 
 
-def adagrad(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+def adagrad(code: Code, values: list[IrValue], numbers: list[IrValue]) -> Sequence[IrValue]:
     g, p, total = values
     sign, weight_decay, lr, eps = numbers
     g = descent(code, g, p, sign, weight_decay)
@@ -93,7 +95,7 @@ def adagrad(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[V
     return p - lr * (g / (root(code, total) + eps)), total
 
 
-def adadelta(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+def adadelta(code: Code, values: list[IrValue], numbers: list[IrValue]) -> Sequence[IrValue]:
     g, p, square, changes = values
     sign, weight_decay, lr, rho, one_minus_rho, eps = numbers
     g = descent(code, g, p, sign, weight_decay)
@@ -102,7 +104,7 @@ def adadelta(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[
     return p - lr * change, square, changes * rho + one_minus_rho * change * change
 
 
-def lion(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+def lion(code: Code, values: list[IrValue], numbers: list[IrValue]) -> Sequence[IrValue]:
     g, p, mean = values
     sign, shrink, lr, beta1, one_minus_beta1, beta2, one_minus_beta2 = numbers
     g = sign * g
@@ -113,7 +115,7 @@ def lion(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Valu
     return p * shrink - lr * signs, mean * beta2 + one_minus_beta2 * g
 
 
-def nadam(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+def nadam(code: Code, values: list[IrValue], numbers: list[IrValue]) -> Sequence[IrValue]:
     g, p, mean, square = values
     sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, *rest = numbers
     correction2, gradient_size, mean_size, eps = rest
@@ -125,7 +127,7 @@ def nadam(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Val
     return p - g / divisor * gradient_size - mean / divisor * mean_size, mean, square
 
 
-def radam(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+def radam(code: Code, values: list[IrValue], numbers: list[IrValue]) -> Sequence[IrValue]:
     g, p, mean, square = values
     sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, size, rectification, eps = numbers
     p = p * shrink
@@ -137,7 +139,7 @@ def radam(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Val
     return p - unless_zero(code, rectification, rectified, step), mean, square
 
 
-def adamax(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+def adamax(code: Code, values: list[IrValue], numbers: list[IrValue]) -> Sequence[IrValue]:
     g, p, mean, largest = values
     sign, weight_decay, one_minus_beta1, beta2, size, eps = numbers
     g = descent(code, g, p, sign, weight_decay)
@@ -146,7 +148,7 @@ def adamax(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Va
     return p - mean / largest * size, mean, largest
 
 
-def asgd(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+def asgd(code: Code, values: list[IrValue], numbers: list[IrValue]) -> Sequence[IrValue]:
     g, p, average = values
     sign, weight_decay, shrink, size, weight = numbers
     g = descent(code, g, p, sign, weight_decay)
@@ -154,7 +156,7 @@ def asgd(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Valu
     return p, code.select(weight.equals(1.0), p, average + (p - average) * weight)
 
 
-def rprop(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+def rprop(code: Code, values: list[IrValue], numbers: list[IrValue]) -> Sequence[IrValue]:
     g, p, before, size = values
     direction, decrease, increase, smallest, largest = numbers
     g = direction * g
@@ -169,7 +171,7 @@ def rprop(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Val
     return p - change, g, size
 
 
-def ema(code: Code, values: list[Value], numbers: list[Value]) -> Sequence[Value]:
+def ema(code: Code, values: list[IrValue], numbers: list[IrValue]) -> Sequence[IrValue]:
     """The average follows the parameter, which is in the gradient's place."""
     p, mean = values
     return (mean + numbers[0] * (p - mean),)
@@ -193,7 +195,7 @@ UPDATES = {
 
 
 @host_kernel("update")
-def prepare_update(name: str, reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLaunch:
+def prepare_update(name: str, reads: Sequence[ArrayLayout], writes: Sequence[ArrayLayout]) -> HostLaunch:
     """The launch of a step.
 
     Args:
@@ -208,7 +210,7 @@ def prepare_update(name: str, reads: Sequence[Layout], writes: Sequence[Layout])
     return list_launch(update, (name,), roles, [*reads, *writes], UPDATES[name].numbers)
 
 
-def update(name: str, roles: int, dtype: str) -> Module:
+def update(name: str, roles: int, dtype: str) -> IrModule:
     """Slots: see :mod:`dl4all.host_kernels.lib.tensor_lists`."""
     found = UPDATES[name]
     return elementwise_lists("update", found.rule, roles, roles - 1, found.numbers, dtype)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from dl4all.host_kernels.lib.lines import COPIES, FIELDS, Geometry, Lines, Slots, each_line
+from dl4all.host_kernels.lib.lines import COPIES, FIELDS, LineGeometry, Lines, LineSlots, each_line
 from dl4all.host_kernels.lib.rows import row_passes
 from dl4all.host_kernels.normalization.batch_norm import check_contiguous
 from dl4all.host_kernels.pool.pooling import (
     INTEGERS,
-    Span,
+    WindowSpan,
     column_span,
     fill,
     part_memory,
@@ -18,16 +18,16 @@ from dl4all.host_kernels.pool.pooling import (
     planes_of,
     row_span,
 )
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.pool.avg_pool import avg_pooling
 from dl4all.ops.pool.windows import Pooling, adaptive
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
 
 NUMBERS = (*INTEGERS, "include_pad", "divisor")
 
 
-def _launch(text: Any, operand: Layout, elements: int, pooling: Pooling) -> HostLaunch:
+def _launch(text: Any, operand: ArrayLayout, elements: int, pooling: Pooling) -> HostLaunch:
     check_contiguous(operand)
     integers, scratch, stride = plan_of(pooling, planes_of(operand), band=False, extra=1)
     constants = (*integers, int(pooling.include_pad), pooling.divisor or 0)
@@ -35,7 +35,7 @@ def _launch(text: Any, operand: Layout, elements: int, pooling: Pooling) -> Host
 
 
 @host_kernel("avg_pool2d", copies=True)
-def prepare_avg_pool(out: Layout, x: Layout, **arguments: Any) -> HostLaunch:
+def prepare_avg_pool(out: ArrayLayout, x: ArrayLayout, **arguments: Any) -> HostLaunch:
     """
     Raises:
         NoKernel: the operand is not of contiguous float32.
@@ -44,7 +44,7 @@ def prepare_avg_pool(out: Layout, x: Layout, **arguments: Any) -> HostLaunch:
 
 
 @host_kernel("adaptive_avg_pool2d", copies=True)
-def prepare_adaptive_avg_pool(out: Layout, x: Layout, output_size: Any) -> HostLaunch:
+def prepare_adaptive_avg_pool(out: ArrayLayout, x: ArrayLayout, output_size: Any) -> HostLaunch:
     """
     Raises:
         NoKernel: the operand is not of contiguous float32.
@@ -56,7 +56,7 @@ def prepare_adaptive_avg_pool(out: Layout, x: Layout, output_size: Any) -> HostL
 
 
 @host_kernel("avg_pool_backward", copies=True)
-def prepare_backward(out: Layout, grad: Layout, pooling: Pooling) -> HostLaunch:
+def prepare_backward(out: ArrayLayout, grad: ArrayLayout, pooling: Pooling) -> HostLaunch:
     """
     Raises:
         NoKernel: the operand is not of contiguous float32.
@@ -66,14 +66,14 @@ def prepare_backward(out: Layout, grad: Layout, pooling: Pooling) -> HostLaunch:
     return _launch(avg_pool_backward, grad, out.numel(), pooling)
 
 
-def _whole_launch(text: Any, images: Layout, operand: Layout) -> HostLaunch:
+def _whole_launch(text: Any, images: ArrayLayout, operand: ArrayLayout) -> HostLaunch:
     """The launch of a kernel of means of whole images."""
     check_contiguous(operand)
-    geometry, _ = Geometry.of_axis(planes_of(images), images.shape[2] * images.shape[3], 1)
+    geometry, _ = LineGeometry.of_axis(planes_of(images), images.shape[2] * images.shape[3], 1)
     return HostLaunch(text, (), 2, geometry, work=images.numel())
 
 
-def _lengths(code: Code, slots: Slots, target: Value) -> None:
+def _lengths(code: Code, slots: LineSlots, target: IrValue) -> None:
     """The width of each window as far as it counts, or 1 where a number divides the sums."""
     with code.loop(0, slots["out_width"]) as window:
         names = ("width", "columns", "column_stride", "column_padding")
@@ -81,7 +81,7 @@ def _lengths(code: Code, slots: Slots, target: Value) -> None:
         code.store(code.convert(code.select(slots["divisor"].equals(0), length, 1), "float"), target, window)
 
 
-def _length(code: Code, slots: Slots, window: Value, names: tuple[str, str, str, str]) -> Value:
+def _length(code: Code, slots: LineSlots, window: IrValue, names: tuple[str, str, str, str]) -> IrValue:
     size, kernel, stride, padding = (slots[name] for name in names)
     origin = window * stride - padding
     with_padding = code.intrinsic("smin", origin + kernel, size + padding) - origin
@@ -91,7 +91,7 @@ def _length(code: Code, slots: Slots, window: Value, names: tuple[str, str, str,
     return code.select(slots["include_pad"].differs(0), with_padding, inside)
 
 
-def _height(code: Code, slots: Slots, number: Value) -> Value:
+def _height(code: Code, slots: LineSlots, number: IrValue) -> IrValue:
     """The height of a row of windows as far as it counts, or the number that divides the sums."""
     length = _length(code, slots, number, ("height", "rows", "row_stride", "row_padding"))
     return code.convert(code.select(slots["divisor"].equals(0), length, slots["divisor"]), "float")
@@ -100,13 +100,13 @@ def _height(code: Code, slots: Slots, number: Value) -> Value:
 # Forward
 
 
-def avg_pool(stride: int) -> Module:
+def avg_pool(stride: int) -> IrModule:
     """Slots: the images, their means, scratch memory, the integers of pooling."""
     lanes, is_adaptive = provider.processor().lanes(), stride < 0
     type = vector("float", lanes)
-    module = Module()
+    module = IrModule()
     with module.part("planes") as part:
-        slots = Slots(part, ("x", "out", "scratch"), NUMBERS)
+        slots = LineSlots(part, ("x", "out", "scratch"), NUMBERS)
         _, begin, end = part.parameters
         row = part_memory(part, slots, begin)
         lengths = part.at(row, slots["row_length"], "float")
@@ -127,7 +127,7 @@ def avg_pool(stride: int) -> Module:
                         across = column_span(part, slots, window, True)
                         total = part.variable(type, 0.0)
 
-                        def add(i: Value, mask: Value | None) -> None:
+                        def add(i: IrValue, mask: IrValue | None) -> None:
                             total.value = total.value + part.load(row, across.origin + i, type, mask)
 
                         row_passes(part, across.end, lanes, add)
@@ -136,7 +136,7 @@ def avg_pool(stride: int) -> Module:
                 else:
                     height = part.splat(_height(part, slots, number), lanes)
 
-                    def along_row(i: Value, mask: Value | None) -> None:
+                    def along_row(i: IrValue, mask: IrValue | None) -> None:
                         total = part.variable(type, 0.0)
                         with part.loop(0, slots["columns"]) as column:
                             place = i * slots["column_stride"] + column
@@ -146,17 +146,17 @@ def avg_pool(stride: int) -> Module:
 
                     row_passes(part, out_width, lanes, along_row)
     with module.kernel("avg_pool") as code:
-        given = Slots(code, ("x", "out", "scratch"), NUMBERS)
+        given = LineSlots(code, ("x", "out", "scratch"), NUMBERS)
         code.parallel(part, code.parameters[0], given["planes"], given["grain"])
     return module
 
 
-def _down_columns(code: Code, slots: Slots, image: Value, target: Value, span: Span) -> None:
+def _down_columns(code: Code, slots: LineSlots, image: IrValue, target: IrValue, span: WindowSpan) -> None:
     """The sum of each column of a window's rows."""
     lanes = provider.processor().lanes()
     type, width = vector("float", lanes), slots["width"]
 
-    def column(i: Value, mask: Value | None) -> None:
+    def column(i: IrValue, mask: IrValue | None) -> None:
         total = code.variable(type, 0.0)
         with code.loop(span.first, span.end) as number:
             total.value = total.value + code.load(image, (span.origin + number) * width + i, type, mask)
@@ -168,13 +168,13 @@ def _down_columns(code: Code, slots: Slots, image: Value, target: Value, span: S
 # Backward
 
 
-def avg_pool_backward(stride: int) -> Module:
+def avg_pool_backward(stride: int) -> IrModule:
     """Slots: the gradient of the means, that of the images, scratch memory, the integers of pooling."""
     lanes, is_adaptive = provider.processor().lanes(), stride < 0
     type = vector("float", lanes)
-    module = Module()
+    module = IrModule()
     with module.part("planes") as part:
-        slots = Slots(part, ("grad", "out", "scratch"), NUMBERS)
+        slots = LineSlots(part, ("grad", "out", "scratch"), NUMBERS)
         _, begin, end = part.parameters
         row = part_memory(part, slots, begin)
         lengths = part.at(row, slots["row_length"], "float")
@@ -193,7 +193,7 @@ def avg_pool_backward(stride: int) -> Module:
                 fill(part, row, slots["row_length"], 0.0)
                 _spread_along(part, slots, grad, lengths, row, span, number, stride)
 
-                def add(i: Value, mask: Value | None) -> None:
+                def add(i: IrValue, mask: IrValue | None) -> None:
                     share = part.load(inside, i, type, mask)
                     with part.loop(span.first, span.end) as r:
                         place = (span.origin + r) * width + i
@@ -201,13 +201,20 @@ def avg_pool_backward(stride: int) -> Module:
 
                 row_passes(part, width, lanes, add)
     with module.kernel("avg_pool_backward") as code:
-        given = Slots(code, ("grad", "out", "scratch"), NUMBERS)
+        given = LineSlots(code, ("grad", "out", "scratch"), NUMBERS)
         code.parallel(part, code.parameters[0], given["planes"], given["grain"])
     return module
 
 
 def _spread_along(
-    code: Code, slots: Slots, grad: Value, lengths: Value, row: Value, span: Span, number: Value, stride: int
+    code: Code,
+    slots: LineSlots,
+    grad: IrValue,
+    lengths: IrValue,
+    row: IrValue,
+    span: WindowSpan,
+    number: IrValue,
+    stride: int,
 ) -> None:
     """Add the share of each window in a row of them to the columns that it has."""
     lanes = provider.processor().lanes()
@@ -216,7 +223,7 @@ def _spread_along(
         height = code.splat(_height(code, slots, number), lanes)
         with code.loop(0, slots["columns"]) as column:
 
-            def add(i: Value, mask: Value | None) -> None:
+            def add(i: IrValue, mask: IrValue | None) -> None:
                 share = code.load(grad, i, type, mask) / (code.load(lengths, i, type) * height)
                 code.store(code.load(row, i + column, type, mask) + share, row, i + column, mask)
 
@@ -238,16 +245,16 @@ def _spread_along(
 # Whole images
 
 
-def image_means() -> Module:
+def image_means() -> IrModule:
     """The mean of each image."""
-    module = Module()
+    module = IrModule()
     with module.part("images") as part:
-        slots = Slots(part, ("x", "out"), FIELDS)
+        slots = LineSlots(part, ("x", "out"), FIELDS)
 
         def image(lines: Lines) -> None:
             sums = lines.sum("float")
 
-            def add(i: Value, mask: Value | None, copy: int) -> None:
+            def add(i: IrValue, mask: IrValue | None, copy: int) -> None:
                 sums.add(part.load(slots["x"], i, lines.type, mask), None, copy)
 
             lines.each(add, COPIES, [sums])
@@ -256,16 +263,16 @@ def image_means() -> Module:
 
         each_line(part, slots, False, image)
     with module.kernel("image_means") as code:
-        given = Slots(code, ("x", "out"), FIELDS)
+        given = LineSlots(code, ("x", "out"), FIELDS)
         code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module
 
 
-def image_means_backward() -> Module:
+def image_means_backward() -> IrModule:
     """The share of each pixel in the mean of its image."""
-    module = Module()
+    module = IrModule()
     with module.part("images") as part:
-        slots = Slots(part, ("grad", "out"), FIELDS)
+        slots = LineSlots(part, ("grad", "out"), FIELDS)
 
         def image(lines: Lines) -> None:
             share = lines.value(slots["grad"]) / lines.number_like(part.convert(slots["width"], "float"))
@@ -273,6 +280,6 @@ def image_means_backward() -> Module:
 
         each_line(part, slots, False, image)
     with module.kernel("image_means_backward") as code:
-        given = Slots(code, ("grad", "out"), FIELDS)
+        given = LineSlots(code, ("grad", "out"), FIELDS)
         code.parallel(part, code.parameters[0], given["lines"], given["grain"])
     return module

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.host_kernels.lib.lines import Slots, larger, largest_lane
+from dl4all.host_kernels.lib.lines import LineSlots, larger, largest_lane
 from dl4all.host_kernels.lib.rows import row_passes
 from dl4all.host_kernels.normalization.batch_norm import check_contiguous
 from dl4all.host_kernels.pool.pooling import (
     INTEGERS,
-    Span,
+    WindowSpan,
     column_span,
     fill,
     part_memory,
@@ -25,17 +25,17 @@ from dl4all.host_kernels.pool.pooling import (
     planes_of,
     row_span,
 )
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.pool.max_pool import max_pooling
 from dl4all.ops.pool.windows import Pooling, adaptive
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
 
 UNROLLED = (2, 3)
 """Sizes of windows that have code of their own."""
 
 
-def _prepare_maxima(out: Layout, x: Layout, pooling: Pooling) -> HostLaunch:
+def _prepare_maxima(out: ArrayLayout, x: ArrayLayout, pooling: Pooling) -> HostLaunch:
     check_contiguous(x)
     integers, scratch, stride = plan_of(pooling, planes_of(x), band=False)
     sizes = [0, 0]
@@ -48,7 +48,7 @@ def _prepare_maxima(out: Layout, x: Layout, pooling: Pooling) -> HostLaunch:
 
 
 @host_kernel("max_pool2d", copies=True)
-def prepare_max_pool(out: Layout, x: Layout, **arguments: Any) -> HostLaunch:
+def prepare_max_pool(out: ArrayLayout, x: ArrayLayout, **arguments: Any) -> HostLaunch:
     """
     Raises:
         NoKernel: the operand is not of contiguous float32.
@@ -57,7 +57,7 @@ def prepare_max_pool(out: Layout, x: Layout, **arguments: Any) -> HostLaunch:
 
 
 @host_kernel("adaptive_max_pool2d", copies=True)
-def prepare_adaptive_max_pool(out: Layout, x: Layout, output_size: Any) -> HostLaunch:
+def prepare_adaptive_max_pool(out: ArrayLayout, x: ArrayLayout, output_size: Any) -> HostLaunch:
     """
     Raises:
         NoKernel: the operand is not of contiguous float32.
@@ -65,7 +65,7 @@ def prepare_adaptive_max_pool(out: Layout, x: Layout, output_size: Any) -> HostL
     return _prepare_maxima(out, x, adaptive("adaptive_max_pool2d", x.shape, output_size))
 
 
-def _prepare_places(arrays: dict[str, Layout], x: Layout, pooling: Pooling) -> HostLaunch:
+def _prepare_places(arrays: dict[str, ArrayLayout], x: ArrayLayout, pooling: Pooling) -> HostLaunch:
     integers, scratch, stride = plan_of(pooling, planes_of(x), band=pooling.win is not None, extra=1)
     return HostLaunch(
         max_pool_places, (stride, tuple(arrays)), len(arrays), integers, scratch=scratch, work=4 * x.numel()
@@ -73,7 +73,7 @@ def _prepare_places(arrays: dict[str, Layout], x: Layout, pooling: Pooling) -> H
 
 
 @host_kernel("max_pool_backward", copies=True)
-def prepare_backward(out: Layout, grad: Layout, x: Layout, pooling: Pooling) -> HostLaunch:
+def prepare_backward(out: ArrayLayout, grad: ArrayLayout, x: ArrayLayout, pooling: Pooling) -> HostLaunch:
     """
     Raises:
         NoKernel: operands are not of contiguous float32.
@@ -83,7 +83,7 @@ def prepare_backward(out: Layout, grad: Layout, x: Layout, pooling: Pooling) -> 
 
 
 @host_kernel("max_pool_at", copies=True)
-def prepare_taken(out: Layout, values: Layout, by: Layout, pooling: Pooling) -> HostLaunch:
+def prepare_taken(out: ArrayLayout, values: ArrayLayout, by: ArrayLayout, pooling: Pooling) -> HostLaunch:
     """
     Raises:
         NoKernel: operands are not of contiguous float32.
@@ -93,7 +93,7 @@ def prepare_taken(out: Layout, values: Layout, by: Layout, pooling: Pooling) -> 
 
 
 @host_kernel("max_pool2d_with_indices")
-def prepare_indices(pooling: Pooling, reads: list[Layout], writes: list[Layout]) -> HostLaunch:
+def prepare_indices(pooling: Pooling, reads: list[ArrayLayout], writes: list[ArrayLayout]) -> HostLaunch:
     """
     Raises:
         NoKernel: the operand is not of contiguous float32.
@@ -107,13 +107,13 @@ def prepare_indices(pooling: Pooling, reads: list[Layout], writes: list[Layout])
 # Maxima
 
 
-def max_pool(stride: int, rows: int, columns: int) -> Module:
+def max_pool(stride: int, rows: int, columns: int) -> IrModule:
     """Slots: the images, their maxima, scratch memory, the integers of pooling."""
     lanes, is_adaptive = provider.processor().lanes(), stride < 0
     type = vector("float", lanes)
-    module = Module()
+    module = IrModule()
     with module.part("planes") as part:
-        slots = Slots(part, ("x", "out", "scratch"), INTEGERS)
+        slots = LineSlots(part, ("x", "out", "scratch"), INTEGERS)
         _, begin, end = part.parameters
         row = part_memory(part, slots, begin)
         fill(part, row, slots["row_length"], -math.inf)
@@ -131,7 +131,7 @@ def max_pool(stride: int, rows: int, columns: int) -> Module:
                         across = column_span(part, slots, window, True)
                         largest = part.variable(type, -math.inf)
 
-                        def widest(i: Value, mask: Value | None) -> None:
+                        def widest(i: IrValue, mask: IrValue | None) -> None:
                             value = part.load(row, across.origin + i, type, mask)
                             if mask is not None:
                                 value = part.select(mask, value, -math.inf)
@@ -141,11 +141,11 @@ def max_pool(stride: int, rows: int, columns: int) -> Module:
                         part.store(largest_lane(part, largest.value), out, window)
                 else:
 
-                    def along_row(i: Value, mask: Value | None) -> None:
+                    def along_row(i: IrValue, mask: IrValue | None) -> None:
                         place = i * slots["column_stride"]
                         best = part.variable(type, -math.inf)
 
-                        def tap(number: Value | int) -> None:
+                        def tap(number: IrValue | int) -> None:
                             offset = part.as_value("i64", number) * slots["column_step"]
                             best.value = larger(
                                 part, best.value, picked(part, row, place + offset, stride, slots)
@@ -161,12 +161,14 @@ def max_pool(stride: int, rows: int, columns: int) -> Module:
 
                     row_passes(part, out_width, lanes, along_row)
     with module.kernel("max_pool") as code:
-        given = Slots(code, ("x", "out", "scratch"), INTEGERS)
+        given = LineSlots(code, ("x", "out", "scratch"), INTEGERS)
         code.parallel(part, code.parameters[0], given["planes"], given["grain"])
     return module
 
 
-def _down_columns(code: Code, slots: Slots, image: Value, target: Value, span: Span, rows: int) -> None:
+def _down_columns(
+    code: Code, slots: LineSlots, image: IrValue, target: IrValue, span: WindowSpan, rows: int
+) -> None:
     """The largest element of each column of a window's rows."""
     lanes = provider.processor().lanes()
     type, width, step = vector("float", lanes), slots["width"], slots["row_step"]
@@ -179,7 +181,7 @@ def _down_columns(code: Code, slots: Slots, image: Value, target: Value, span: S
             )
             places.append(inside * width)
 
-        def column(i: Value, mask: Value | None) -> None:
+        def column(i: IrValue, mask: IrValue | None) -> None:
             best = code.load(image, places[0] + i, type, mask)
             for place in places[1:]:
                 best = larger(code, best, code.load(image, place + i, type, mask))
@@ -187,7 +189,7 @@ def _down_columns(code: Code, slots: Slots, image: Value, target: Value, span: S
 
     else:
 
-        def column(i: Value, mask: Value | None) -> None:
+        def column(i: IrValue, mask: IrValue | None) -> None:
             best = code.variable(type, -math.inf)
             with code.loop(span.first, span.end) as number:
                 place = (span.origin + number * step) * width + i
@@ -200,16 +202,16 @@ def _down_columns(code: Code, slots: Slots, image: Value, target: Value, span: S
 # Places of maxima
 
 
-def max_pool_places(stride: int, arrays: tuple[str, ...]) -> Module:
+def max_pool_places(stride: int, arrays: tuple[str, ...]) -> IrModule:
     """The place of each window's maximum in `x`: the first one, or the last nan.
 
     `indices` are the places, -1 where there is only padding; `taken` are elements of `values`, 0 there;
     `gradient` is the sum of the elements of `grad`.
     """
     names = (*arrays, "scratch")
-    module = Module()
+    module = IrModule()
     with module.part("planes") as part:
-        slots = Slots(part, names, INTEGERS)
+        slots = LineSlots(part, names, INTEGERS)
         _, begin, end = part.parameters
         band = part_memory(part, slots, begin)
         size, out_size = slots["height"] * slots["width"], slots["out_height"] * slots["out_width"]
@@ -232,12 +234,12 @@ def max_pool_places(stride: int, arrays: tuple[str, ...]) -> Module:
                     at = plane * out_size + number * slots["out_width"] + column
                     _use(part, slots, place, plane * size, at)
     with module.kernel("max_pool_places") as code:
-        given = Slots(code, names, INTEGERS)
+        given = LineSlots(code, names, INTEGERS)
         code.parallel(part, code.parameters[0], given["planes"], given["grain"])
     return module
 
 
-def _use(code: Code, slots: Slots, place: Value, image: Value, window: Value) -> None:
+def _use(code: Code, slots: LineSlots, place: IrValue, image: IrValue, window: IrValue) -> None:
     """Do what the arrays name with the place of one window's maximum."""
     if "indices" in slots:
         code.store(place, slots["indices"], window)
@@ -251,7 +253,7 @@ def _use(code: Code, slots: Slots, place: Value, image: Value, window: Value) ->
             code.store(total + code.load(slots["grad"], window, "float"), slots["gradient"], image + place)
 
 
-def _copy_rows(code: Code, slots: Slots, image: Value, band: Value, span: Span) -> None:
+def _copy_rows(code: Code, slots: LineSlots, image: IrValue, band: IrValue, span: WindowSpan) -> None:
     """The rows of a window, to the band of the scratch memory; -inf in place of those outside."""
     lanes = provider.processor().lanes()
     type, width, length = vector("float", lanes), slots["width"], slots["row_length"]
@@ -270,14 +272,16 @@ def _copy_rows(code: Code, slots: Slots, image: Value, band: Value, span: Span) 
             fill(code, target, width, -math.inf)
 
 
-def _sliding_places(code: Code, slots: Slots, band: Value, places: Value, span: Span, stride: int) -> None:
+def _sliding_places(
+    code: Code, slots: LineSlots, band: IrValue, places: IrValue, span: WindowSpan, stride: int
+) -> None:
     """The places of the maxima of a row of windows."""
     lanes = provider.processor().lanes()
     type, whole_type = vector("float", lanes), vector("i32", lanes)
     width, length, step = slots["width"], slots["row_length"], slots["column_step"]
     apart = code.splat(code.convert(slots["column_stride"], "i32"), lanes) * code.lane_numbers("i32", lanes)
 
-    def windows(i: Value, mask: Value | None) -> None:
+    def windows(i: IrValue, mask: IrValue | None) -> None:
         start = i * slots["column_stride"]
         best, found = code.variable(type, -math.inf), code.variable(whole_type, -1)
         with code.loop(span.first, span.end) as row:
@@ -302,7 +306,7 @@ def _sliding_places(code: Code, slots: Slots, band: Value, places: Value, span: 
             code.store(code.convert(code.select(some, place, -1), "i32"), places, window)
 
 
-def _adaptive_places(code: Code, slots: Slots, image: Value, places: Value, span: Span) -> None:
+def _adaptive_places(code: Code, slots: LineSlots, image: IrValue, places: IrValue, span: WindowSpan) -> None:
     """The places of the maxima of a row of adaptive windows, element by element."""
     with code.loop(0, slots["out_width"]) as window:
         across = column_span(code, slots, window, True)

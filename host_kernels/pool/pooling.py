@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dl4all.host_kernels.lib.lines import Slots
+from dl4all.host_kernels.lib.lines import LineSlots
 from dl4all.host_kernels.lib.rows import grain_of, row_passes
-from dl4all.ops.core.kernels.host_kernel import Layout
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout
 from dl4all.ops.pool.windows import Pooling
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, Value, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrValue, vector
 
 MOST_PARTS = 64
 """Chunks, each with scratch memory of its own."""
@@ -28,7 +28,7 @@ INTEGERS = (
 )  # fmt: skip
 
 
-class Plan(NamedTuple):
+class PoolPlan(NamedTuple):
     """The numbers of a launch."""
 
     integers: tuple[int, ...]  # of INTEGERS
@@ -36,7 +36,7 @@ class Plan(NamedTuple):
     stride: int  # of columns, 0 for one that vectors do not pick; -1 for adaptive windows
 
 
-def plan_of(pooling: Pooling, planes: int, band: bool, extra: int = 0) -> Plan:
+def plan_of(pooling: Pooling, planes: int, band: bool, extra: int = 0) -> PoolPlan:
     """The plan of a launch.
 
     Args:
@@ -62,23 +62,23 @@ def plan_of(pooling: Pooling, planes: int, band: bool, extra: int = 0) -> Plan:
         row_length, size,
     )  # fmt: skip
     picked = stride[1] if stride[1] <= MOST_STRIDE else 0
-    return Plan(integers, 4 * size * -(-planes // grain), -1 if win is None else picked)
+    return PoolPlan(integers, 4 * size * -(-planes // grain), -1 if win is None else picked)
 
 
-def planes_of(layout: Layout) -> int:
+def planes_of(layout: ArrayLayout) -> int:
     """The number of images of one channel."""
     return layout.shape[0] * layout.shape[1]
 
 
-class Span(NamedTuple):
+class WindowSpan(NamedTuple):
     """The elements of a window along one axis that are in the image."""
 
-    origin: Value  # place of its first element, padding or not
-    first: Value  # number of the first one in the image
-    end: Value
+    origin: IrValue  # place of its first element, padding or not
+    first: IrValue  # number of the first one in the image
+    end: IrValue
 
 
-def row_span(code: Code, slots: Slots, number: Value, adaptive: bool) -> Span:
+def row_span(code: Code, slots: LineSlots, number: IrValue, adaptive: bool) -> WindowSpan:
     """The rows of a window."""
     return _span(
         code,
@@ -89,26 +89,26 @@ def row_span(code: Code, slots: Slots, number: Value, adaptive: bool) -> Span:
     )
 
 
-def column_span(code: Code, slots: Slots, number: Value, adaptive: bool) -> Span:
+def column_span(code: Code, slots: LineSlots, number: IrValue, adaptive: bool) -> WindowSpan:
     """The columns of a window."""
     names = ("width", "out_width", "columns", "column_stride", "column_padding", "column_step")
     return _span(code, slots, number, adaptive, names)
 
 
-def _span(code: Code, slots: Slots, number: Value, adaptive: bool, names: Sequence[str]) -> Span:
+def _span(code: Code, slots: LineSlots, number: IrValue, adaptive: bool, names: Sequence[str]) -> WindowSpan:
     size, count, kernel, stride, padding, step = (slots[name] for name in names)
     zero = code.constant("i64", 0)
     if adaptive:
         origin = number * size // count
         end = ((number + 1) * size + (count - 1)) // count
-        return Span(origin, zero, end - origin)
+        return WindowSpan(origin, zero, end - origin)
     origin = number * stride - padding
     before = code.intrinsic("smax", (step - 1 - origin) // step, zero)
     within = code.intrinsic("smax", (size - origin + (step - 1)) // step, zero)
-    return Span(origin, before, code.intrinsic("smin", kernel, within))
+    return WindowSpan(origin, before, code.intrinsic("smin", kernel, within))
 
 
-def picked(code: Code, row: Value, place: Value, stride: int, slots: Slots) -> Value:
+def picked(code: Code, row: IrValue, place: IrValue, stride: int, slots: LineSlots) -> IrValue:
     """Elements of a row of the scratch memory from a place on, as far apart as windows are."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
@@ -121,13 +121,13 @@ def picked(code: Code, row: Value, place: Value, stride: int, slots: Slots) -> V
     return code.gather(row, numbers, type, code.constant(vector("i1", lanes), 1))
 
 
-def fill(code: Code, target: Value, count: Value, number: float) -> None:
+def fill(code: Code, target: IrValue, count: IrValue, number: float) -> None:
     """Write a number to all elements of an array."""
     lanes = provider.processor().lanes()
     value = code.constant(vector("float", lanes), number)
     row_passes(code, count, lanes, lambda i, mask: code.store(value, target, i, mask))
 
 
-def part_memory(code: Code, slots: Slots, begin: Value) -> Value:
+def part_memory(code: Code, slots: LineSlots, begin: IrValue) -> IrValue:
     """The scratch memory of the chunk that begins at a plane."""
     return code.at(slots["scratch"], begin // slots["grain"] * slots["part_size"], "float")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dl4all.host_kernels.lib.lines import Slots
+from dl4all.host_kernels.lib.lines import LineSlots
 from dl4all.host_kernels.lib.rows import CHUNK
 from dl4all.host_kernels.normalization.batch_norm import check_contiguous
 from dl4all.ops.core.expressions import philox
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.random.dropout_functions import threshold_and_scale
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
 
 WORDS = 4
 """Of a counter."""
@@ -23,7 +23,7 @@ WORK = 4
 INTEGERS = ("count", "grain", "seed", "offset")
 STATE = (INTEGERS.index("seed"), INTEGERS.index("offset"))
 
-Numbers = Callable[[Value, Value, Value | None], None]
+Numbers = Callable[[IrValue, IrValue, IrValue | None], None]
 """``numbers(i, words, mask)`` for a vector of random words, of element number i on."""
 
 
@@ -32,7 +32,9 @@ def _integers(count: int, seed: int = 0, offset: int = 0) -> tuple[int, ...]:
 
 
 @host_kernel("random_dropout", varying=("seed", "offset"), copies=True)
-def prepare_dropout(out: Layout, x: Layout, p: float, seed: int, offset: int, inner: int) -> HostLaunch:
+def prepare_dropout(
+    out: ArrayLayout, x: ArrayLayout, p: float, seed: int, offset: int, inner: int
+) -> HostLaunch:
     """
     Raises:
         NoKernel: the operand is not of contiguous float32, or neighbours are dropped together.
@@ -47,7 +49,7 @@ def prepare_dropout(out: Layout, x: Layout, p: float, seed: int, offset: int, in
 
 @host_kernel("uniform_")
 def prepare_uniform(
-    low: float, width: float, largest: float, reads: list[Layout], writes: list[Layout]
+    low: float, width: float, largest: float, reads: list[ArrayLayout], writes: list[ArrayLayout]
 ) -> HostLaunch:
     """
     Raises:
@@ -59,13 +61,13 @@ def prepare_uniform(
     return HostLaunch(uniform, (), 1, constants, work=WORK * out.numel(), numbers=STATE)
 
 
-def dropout() -> Module:
+def dropout() -> IrModule:
     """Elements that their random words keep, scaled. Integers go on with the least word that keeps one."""
-    module = Module()
+    module = IrModule()
     with module.part("counters") as part:
-        slots = Slots(part, ("x", "out"), (*INTEGERS, "threshold"), ("scale",))
+        slots = LineSlots(part, ("x", "out"), (*INTEGERS, "threshold"), ("scale",))
 
-        def numbers(i: Value, words: Value, mask: Value | None) -> None:
+        def numbers(i: IrValue, words: IrValue, mask: IrValue | None) -> None:
             type = vector("float", WORDS * provider.processor().lanes(8))
             threshold = part.as_value(words.type, part.convert(slots["threshold"], "i32"))
             dropped = part.unsigned_less(words, threshold)
@@ -74,17 +76,17 @@ def dropout() -> Module:
 
         each_word(part, slots, numbers)
     with module.kernel("dropout") as code:
-        _for_all(code, part, Slots(code, ("x", "out"), INTEGERS))
+        _for_all(code, part, LineSlots(code, ("x", "out"), INTEGERS))
     return module
 
 
-def uniform() -> Module:
+def uniform() -> IrModule:
     """Numbers from `low` on, below `low + width`. Floats: low, width, the largest number."""
-    module = Module()
+    module = IrModule()
     with module.part("counters") as part:
-        slots = Slots(part, ("out",), INTEGERS, ("low", "width", "largest"))
+        slots = LineSlots(part, ("out",), INTEGERS, ("low", "width", "largest"))
 
-        def numbers(i: Value, words: Value, mask: Value | None) -> None:
+        def numbers(i: IrValue, words: IrValue, mask: IrValue | None) -> None:
             low, width, largest = (part.convert(slots[name], "float") for name in ("low", "width", "largest"))
             upper = part.binary("lshr", words, 8)
             units = part.convert(upper, "float") * 2.0**-24
@@ -93,17 +95,17 @@ def uniform() -> Module:
 
         each_word(part, slots, numbers)
     with module.kernel("uniform") as code:
-        _for_all(code, part, Slots(code, ("out",), INTEGERS))
+        _for_all(code, part, LineSlots(code, ("out",), INTEGERS))
     return module
 
 
-def _for_all(code: Code, part: Code, slots: Slots) -> None:
+def _for_all(code: Code, part: Code, slots: LineSlots) -> None:
     """Call a part for all counters, as many as a vector has lanes at a time."""
     step = WORDS * provider.processor().lanes(8)
     code.parallel(part, code.parameters[0], (slots["count"] + (step - 1)) // step, slots["grain"])
 
 
-def each_word(code: Code, slots: Slots, numbers: Numbers) -> None:
+def each_word(code: Code, slots: LineSlots, numbers: Numbers) -> None:
     """Call ``numbers`` for all elements."""
     lanes = provider.processor().lanes(8)
     step = WORDS * lanes
@@ -119,14 +121,14 @@ def each_word(code: Code, slots: Slots, numbers: Numbers) -> None:
             numbers(first, words, code.first_lanes(left, step))
 
 
-def philox_words(code: Code, counters: Value, seed: Value) -> Value:
+def philox_words(code: Code, counters: IrValue, seed: IrValue) -> IrValue:
     """Four words (``i32``) for each counter (``i64``), one counter's after the other's."""
     half = philox.MASK
 
-    def low(value: Value) -> Value:
+    def low(value: IrValue) -> IrValue:
         return value & half
 
-    def high(value: Value) -> Value:
+    def high(value: IrValue) -> IrValue:
         return code.binary("lshr", value, 32)
 
     c0, c1 = low(counters), high(counters)

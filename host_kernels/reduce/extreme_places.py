@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dl4all.host_kernels.reduce.reduction_units import KINDS, WIDE, Types, Units, folded
 from dl4all.host_kernels.reduce.reductions import geometry, lanes_for, partition, types_of
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
-from dl4all.runtime.cpu.llvm.ir import SIZES, Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import SIZES, Code, IrModule, IrValue, vector
 
 LARGEST_PLACE = 2**31 - 1
 
 
 @host_kernel("argmax")
-def prepare_argmax(out: Layout, x: Layout, dim: int | None, keepdim: bool) -> HostLaunch:
+def prepare_argmax(out: ArrayLayout, x: ArrayLayout, dim: int | None, keepdim: bool) -> HostLaunch:
     """
     Raises:
         NoKernel: see :func:`place_launch`.
@@ -21,7 +21,7 @@ def prepare_argmax(out: Layout, x: Layout, dim: int | None, keepdim: bool) -> Ho
 
 
 @host_kernel("argmin")
-def prepare_argmin(out: Layout, x: Layout, dim: int | None, keepdim: bool) -> HostLaunch:
+def prepare_argmin(out: ArrayLayout, x: ArrayLayout, dim: int | None, keepdim: bool) -> HostLaunch:
     """
     Raises:
         NoKernel: see :func:`place_launch`.
@@ -29,7 +29,7 @@ def prepare_argmin(out: Layout, x: Layout, dim: int | None, keepdim: bool) -> Ho
     return place_launch("amin", out, x, dim)
 
 
-def place_launch(kind: str, out: Layout, x: Layout, dim: int | None) -> HostLaunch:
+def place_launch(kind: str, out: ArrayLayout, x: ArrayLayout, dim: int | None) -> HostLaunch:
     """
     Raises:
         NoKernel: there are too many axes or elements, or those of an array without gaps are not in order.
@@ -48,9 +48,9 @@ def place_launch(kind: str, out: Layout, x: Layout, dim: int | None) -> HostLaun
     return HostLaunch(extreme_places, key, 2, constants, work=g.results * g.terms)
 
 
-def extreme_places(kind: str, types: Types, vertical: bool, lanes: int, counts: bool) -> Module:
+def extreme_places(kind: str, types: Types, vertical: bool, lanes: int, counts: bool) -> IrModule:
     """Slots and parameters as of :func:`dl4all.host_kernels.reduce.reduction_units.reduction`."""
-    module = Module()
+    module = IrModule()
     with module.part("units") as code:
         PlaceUnits(code, kind, types, lanes).write(vertical, counts)
         units = code
@@ -74,7 +74,7 @@ class PlaceUnits(Units):
             best.value = self.start
             place.value = 0
 
-    def take(self, j: int, x: Value, at: Value, mask: Value | None = None) -> None:
+    def take(self, j: int, x: IrValue, at: IrValue, mask: IrValue | None = None) -> None:
         """Keep an element that is better than the best so far."""
         code, best = self.code, self.sums[j].value
         better = code.compare(f"u{self.test}", f"s{self.test}", x, best)  # a nan is
@@ -85,14 +85,14 @@ class PlaceUnits(Units):
         self.sums[j].value = code.select(better, x, best)
         self.places[j].value = code.select(better, at, self.places[j].value)
 
-    def write_row(self, base: Value, place: Value, row: tuple[Value, Value, Value]) -> None:
+    def write_row(self, base: IrValue, place: IrValue, row: tuple[IrValue, IrValue, IrValue]) -> None:
         code, lanes = self.code, self.lanes
         _, count, stride = row
         self.begin()
         numbers = code.lane_numbers("i32", lanes)
         whole, vectors = count - count % (WIDE * lanes), count - count % lanes
 
-        def at(i: Value) -> tuple[Value, Value]:
+        def at(i: IrValue) -> tuple[IrValue, IrValue]:
             number = code.splat(code.convert(i, "i32"), lanes) + numbers
             return base + (i if lanes > 1 else i * stride), number
 
@@ -110,7 +110,7 @@ class PlaceUnits(Units):
                 self.take(0, self.load(index, mask), number, mask)
         self._store_places(self._first_place(), place, None)
 
-    def _first_place(self) -> Value:
+    def _first_place(self) -> IrValue:
         """The smallest place of what is equal to the best element of all lanes."""
         code = self.code
         bests = [best.value for best in self.sums]
@@ -127,7 +127,12 @@ class PlaceUnits(Units):
         return folded(code, first, lambda code, a, b: code.intrinsic("smin", a, b))
 
     def add_columns(
-        self, base: Value, result: Value, wide: int, rows: tuple[Value, Value, Value], mask: Value | None
+        self,
+        base: IrValue,
+        result: IrValue,
+        wide: int,
+        rows: tuple[IrValue, IrValue, IrValue],
+        mask: IrValue | None,
     ) -> None:
         code, lanes = self.code, self.lanes
         first, last, stride = rows
@@ -139,5 +144,5 @@ class PlaceUnits(Units):
         for j in range(wide):
             self._store_places(self.places[j].value, result + j * lanes, mask)
 
-    def _store_places(self, places: Value, index: Value, mask: Value | None) -> None:
+    def _store_places(self, places: IrValue, index: IrValue, mask: IrValue | None) -> None:
         self.code.store(self.code.convert(places, "i64"), self.out, index, mask)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dl4all.host_kernels.lib.elements import loaded, stored
-from dl4all.runtime.cpu.llvm.ir import FLOATS, SIZES, Code, Module, Value, element_of, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import FLOATS, SIZES, Code, IrModule, IrValue, element_of, lanes_of, vector
 
 BLOCK = 16  # terms that are added up in the type of the elements
 WIDE = 4  # vectors that are added up side by side
@@ -29,7 +29,7 @@ ROWS = REDUCED + 2 * REDUCED_AXES
 NUMBER = ROWS + 2
 
 
-Merge = Callable[[Code, Value, Value], Value]
+Merge = Callable[[Code, IrValue, IrValue], IrValue]
 
 
 class Kind(NamedTuple):
@@ -49,40 +49,40 @@ def _highest(type: str) -> float:
     return math.inf if type in FLOATS else 2 ** (8 * SIZES[type] - 1) - 1
 
 
-def _sum(code: Code, total: Value, x: Value) -> Value:
+def _sum(code: Code, total: IrValue, x: IrValue) -> IrValue:
     return total + x
 
 
-def _product(code: Code, total: Value, x: Value) -> Value:
+def _product(code: Code, total: IrValue, x: IrValue) -> IrValue:
     return total * x
 
 
-def _squares(code: Code, total: Value, x: Value) -> Value:
+def _squares(code: Code, total: IrValue, x: IrValue) -> IrValue:
     return code.intrinsic("fmuladd", x, x, total)
 
 
-def _magnitudes(code: Code, total: Value, x: Value) -> Value:
+def _magnitudes(code: Code, total: IrValue, x: IrValue) -> IrValue:
     return total + code.intrinsic("fabs", x)
 
 
-def _nonzeros(code: Code, total: Value, x: Value) -> Value:
+def _nonzeros(code: Code, total: IrValue, x: IrValue) -> IrValue:
     return total + code.convert(x.differs(0), element_of(total.type))
 
 
-def _largest(code: Code, total: Value, x: Value) -> Value:
+def _largest(code: Code, total: IrValue, x: IrValue) -> IrValue:
     return larger(code, x, total) if x.is_float else code.intrinsic("smax", total, x)
 
 
-def _smallest(code: Code, total: Value, x: Value) -> Value:
+def _smallest(code: Code, total: IrValue, x: IrValue) -> IrValue:
     return smaller(code, x, total) if x.is_float else code.intrinsic("smin", total, x)
 
 
-def larger(code: Code, x: Value, y: Value) -> Value:
+def larger(code: Code, x: IrValue, y: IrValue) -> IrValue:
     """The larger float, nan if there is one; in fewer instructions than LLVM's, which tells -0 from 0."""
     return code.select(x.differs(x), x, code.select(x > y, x, y))
 
 
-def smaller(code: Code, x: Value, y: Value) -> Value:
+def smaller(code: Code, x: IrValue, y: IrValue) -> IrValue:
     """The smaller float, nan if there is one."""
     return code.select(x.differs(x), x, code.select(x < y, x, y))
 
@@ -115,7 +115,7 @@ class Types(NamedTuple):
     target: str  # in memory
 
 
-def reduction(kind: str, types: Types, vertical: bool, lanes: int, counts: bool, split: bool) -> Module:
+def reduction(kind: str, types: Types, vertical: bool, lanes: int, counts: bool, split: bool) -> IrModule:
     """Slots: x, result, scratch memory where parts are split, then the constants of a launch.
 
     Args:
@@ -126,7 +126,7 @@ def reduction(kind: str, types: Types, vertical: bool, lanes: int, counts: bool,
         counts: whether there is more than one kept axis.
         split: whether results are computed in parts, which are added in a second pass.
     """
-    module = Module()
+    module = IrModule()
     with module.part("units") as code:
         writer = Units(code, KINDS[kind], types, lanes, split)
         writer.write(vertical, counts)
@@ -161,7 +161,7 @@ class Units:
         self.totals = [code.variable(self.wide_start.type, self.wide_start) for _ in range(WIDE)]
         self.x, self.out = code.slot(0, "ptr"), code.slot(1, "ptr")
 
-    def constant(self, place: int, type: str = "i64") -> Value:
+    def constant(self, place: int, type: str = "i64") -> IrValue:
         return self.code.slot(self.first + place, type)
 
     def write(self, vertical: bool, counts: bool) -> None:
@@ -193,7 +193,7 @@ class Units:
             else:
                 self.write_row(base, place, (first, last, stride))
 
-    def _place(self, kept: Value, counts: bool) -> Value:
+    def _place(self, kept: IrValue, counts: bool) -> IrValue:
         """The number of the first element of a kept index."""
         if not counts:
             return kept * self.constant(KEPT + 2 * KEPT_AXES - 1)
@@ -206,7 +206,7 @@ class Units:
                 kept = kept // size
         return place
 
-    def _each_slice(self, base: Value, body: Callable[[Value], None]) -> None:
+    def _each_slice(self, base: IrValue, body: Callable[[IrValue], None]) -> None:
         """Call ``body(place)`` for all indices of the outer reduced axes."""
         code = self.code
         sizes = [self.constant(REDUCED + axis) for axis in range(REDUCED_AXES)]
@@ -214,29 +214,29 @@ class Units:
         with code.loop(0, sizes[0]) as i, code.loop(0, sizes[1]) as j:
             body(base + i * strides[0] + j * strides[1])
 
-    def load(self, index: Value, mask: Value | None = None) -> Value:
+    def load(self, index: IrValue, mask: IrValue | None = None) -> IrValue:
         return loaded(
             self.code, self.x, index, self.types.source, vector(self.types.element, self.lanes), mask
         )
 
-    def _merge(self, left: Value, right: Value) -> Value:
+    def _merge(self, left: IrValue, right: IrValue) -> IrValue:
         return self.kind.merge(self.code, left, right)
 
-    def _add_total(self, place: int, total: Value) -> None:
+    def _add_total(self, place: int, total: IrValue) -> None:
         wide = self.code.convert(total, self.types.wide)
         self.totals[place].value = self._merge(self.totals[place].value, wide)
 
-    def write_row(self, base: Value, place: Value, row: tuple[Value, Value, Value]) -> None:
+    def write_row(self, base: IrValue, place: IrValue, row: tuple[IrValue, IrValue, IrValue]) -> None:
         code, lanes = self.code, self.lanes
         first, last, stride = row
         self.totals[0].value = self.wide_start
 
-        def along(start: Value) -> None:
+        def along(start: IrValue) -> None:
             count = last - first
             origin = start + first * stride
             whole = count - count % (WIDE * lanes)
 
-            def at(i: Value) -> Value:
+            def at(i: IrValue) -> IrValue:
                 return origin + (i if lanes > 1 else i * stride)
 
             with code.loop(0, whole, BLOCK * WIDE * lanes) as block:
@@ -264,7 +264,9 @@ class Units:
         self._each_slice(base, along)
         self._store(folded(code, self.totals[0].value, self.kind.merge), place, None)
 
-    def write_columns(self, base: Value, tile: Value, place: Value, rows: tuple[Value, Value, Value]) -> None:
+    def write_columns(
+        self, base: IrValue, tile: IrValue, place: IrValue, rows: tuple[IrValue, IrValue, IrValue]
+    ) -> None:
         code, lanes = self.code, self.lanes
         columns, width = self.constant(COLUMNS), self.constant(COLUMNS_OF_TILE)
         begin = tile * width
@@ -282,14 +284,19 @@ class Units:
                 self.add_columns(base + vectors, results + vectors, 1, rows, mask)
 
     def add_columns(
-        self, base: Value, result: Value, wide: int, rows: tuple[Value, Value, Value], mask: Value | None
+        self,
+        base: IrValue,
+        result: IrValue,
+        wide: int,
+        rows: tuple[IrValue, IrValue, IrValue],
+        mask: IrValue | None,
     ) -> None:
         code, lanes = self.code, self.lanes
         first, last, stride = rows
         for j in range(wide):
             self.totals[j].value = self.wide_start
 
-        def down(start: Value) -> None:
+        def down(start: IrValue) -> None:
             with code.loop(first, last, BLOCK) as block:
                 for j in range(wide):
                     self.sums[j].value = self.start
@@ -306,7 +313,7 @@ class Units:
         for j in range(wide):
             self._store(self.totals[j].value, result + j * lanes, mask)
 
-    def _store(self, total: Value, place: Value, mask: Value | None) -> None:
+    def _store(self, total: IrValue, place: IrValue, mask: IrValue | None) -> None:
         if self.split:
             self.code.store(total, self.code.slot(2, "ptr"), place, mask)
         else:
@@ -315,7 +322,7 @@ class Units:
             stored(self.code, result, self.out, place, self.types.target, mask)
 
 
-def finished(code: Code, kind: Kind, total: Value, number: Value) -> Value:
+def finished(code: Code, kind: Kind, total: IrValue, number: IrValue) -> IrValue:
     """The result of a total."""
     if kind.finish == "divide":
         return total / number
@@ -324,7 +331,7 @@ def finished(code: Code, kind: Kind, total: Value, number: Value) -> Value:
     return total
 
 
-def folded(code: Code, value: Value, merge: Merge) -> Value:
+def folded(code: Code, value: IrValue, merge: Merge) -> IrValue:
     """All lanes of a vector merged by halves: a fixed order."""
     lanes = lanes_of(value.type)
     while lanes > 2:

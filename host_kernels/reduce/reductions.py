@@ -19,7 +19,7 @@ from dl4all.host_kernels.reduce.reduction_units import (
     Types,
     reduction,
 )
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tape import repeated_axes
@@ -33,7 +33,7 @@ TILE = 256  # the fewest columns of a unit
 PART = 2 * CHUNK  # elements of a part, at least
 
 
-class Geometry(NamedTuple):
+class ReductionGeometry(NamedTuple):
     """The way of a kernel through an array. Sizes and strides count elements."""
 
     vertical: bool  # lanes are columns
@@ -57,7 +57,7 @@ class Geometry(NamedTuple):
         return math.prod(self.reduced[0]) * self.rows[0]
 
 
-def geometry(x: Layout, axes: Sequence[int]) -> Geometry:
+def geometry(x: ArrayLayout, axes: Sequence[int]) -> ReductionGeometry:
     """
     Raises:
         NoKernel: there are too many axes, or no elements.
@@ -77,7 +77,7 @@ def geometry(x: Layout, axes: Sequence[int]) -> Geometry:
         rows = reduced.pop()
     if len(kept) > KEPT_AXES or len(reduced) > REDUCED_AXES:
         raise NoKernel("too many axes")
-    return Geometry(
+    return ReductionGeometry(
         vertical,
         vertical or adjacent_rows,
         _padded(kept, KEPT_AXES),
@@ -87,7 +87,7 @@ def geometry(x: Layout, axes: Sequence[int]) -> Geometry:
     )
 
 
-def _merged(x: Layout, axes: Sequence[int]) -> list[tuple[int, int]]:
+def _merged(x: ArrayLayout, axes: Sequence[int]) -> list[tuple[int, int]]:
     sizes, (strides,) = merge_axes(
         tuple(x.shape[axis] for axis in axes), [tuple(x.strides[axis] for axis in axes)]
     )
@@ -100,7 +100,7 @@ def _padded(axes: list[tuple[int, int]], count: int) -> tuple[Shape, Shape]:
 
 
 def reduction_launch(
-    kind: str, out: Layout, x: Layout, axes: Sequence[int], number: float = 1.0
+    kind: str, out: ArrayLayout, x: ArrayLayout, axes: Sequence[int], number: float = 1.0
 ) -> HostLaunch:
     """The launch of a reduction; `number` is what a mean divides by.
 
@@ -117,12 +117,12 @@ def reduction_launch(
     return HostLaunch(reduction, key, 2, constants, scratch=scratch, work=g.results * g.terms)
 
 
-def lanes_for(g: Geometry, size: int) -> int:
+def lanes_for(g: ReductionGeometry, size: int) -> int:
     """The number of elements that are computed with at a time, by the bytes of the largest value of one."""
     return provider.processor().lanes(size) if g.adjacent else 1
 
 
-def partition(g: Geometry, lanes: int, *, divides: bool) -> tuple[list[int | float], int]:
+def partition(g: ReductionGeometry, lanes: int, *, divides: bool) -> tuple[list[int | float], int]:
     """The constants of a launch but for the number, and how many parts the terms of a result are cut into.
 
     Args:
@@ -171,7 +171,7 @@ def types_of(kind: str, source: np.dtype[Any], target: np.dtype[Any]) -> Types:
 
 
 @host_kernel("sum")
-def prepare_sum(out: Layout, x: Layout, dim: Any, keepdim: bool, dtype: Any) -> HostLaunch:
+def prepare_sum(out: ArrayLayout, x: ArrayLayout, dim: Any, keepdim: bool, dtype: Any) -> HostLaunch:
     """
     Raises:
         NoKernel: see :func:`reduction_launch`.
@@ -180,7 +180,7 @@ def prepare_sum(out: Layout, x: Layout, dim: Any, keepdim: bool, dtype: Any) -> 
 
 
 @host_kernel("sum_to")
-def prepare_sum_to(out: Layout, x: Layout, shape: Shape) -> HostLaunch:
+def prepare_sum_to(out: ArrayLayout, x: ArrayLayout, shape: Shape) -> HostLaunch:
     """
     Raises:
         NoKernel: see :func:`reduction_launch`.
@@ -189,7 +189,7 @@ def prepare_sum_to(out: Layout, x: Layout, shape: Shape) -> HostLaunch:
 
 
 @host_kernel("mean")
-def prepare_mean(out: Layout, x: Layout, dim: Any, keepdim: bool, dtype: Any) -> HostLaunch:
+def prepare_mean(out: ArrayLayout, x: ArrayLayout, dim: Any, keepdim: bool, dtype: Any) -> HostLaunch:
     """
     Raises:
         NoKernel: see :func:`reduction_launch`.
@@ -200,7 +200,7 @@ def prepare_mean(out: Layout, x: Layout, dim: Any, keepdim: bool, dtype: Any) ->
 
 
 @host_kernel("prod")
-def prepare_prod(out: Layout, x: Layout, dim: Any, keepdim: bool, dtype: Any) -> HostLaunch:
+def prepare_prod(out: ArrayLayout, x: ArrayLayout, dim: Any, keepdim: bool, dtype: Any) -> HostLaunch:
     """
     Raises:
         NoKernel: see :func:`reduction_launch`.
@@ -209,7 +209,7 @@ def prepare_prod(out: Layout, x: Layout, dim: Any, keepdim: bool, dtype: Any) ->
 
 
 @host_kernel("amax")
-def prepare_amax(out: Layout, x: Layout, dim: Any, keepdim: bool) -> HostLaunch:
+def prepare_amax(out: ArrayLayout, x: ArrayLayout, dim: Any, keepdim: bool) -> HostLaunch:
     """
     Raises:
         NoKernel: see :func:`reduction_launch`.
@@ -218,7 +218,7 @@ def prepare_amax(out: Layout, x: Layout, dim: Any, keepdim: bool) -> HostLaunch:
 
 
 @host_kernel("amin")
-def prepare_amin(out: Layout, x: Layout, dim: Any, keepdim: bool) -> HostLaunch:
+def prepare_amin(out: ArrayLayout, x: ArrayLayout, dim: Any, keepdim: bool) -> HostLaunch:
     """
     Raises:
         NoKernel: see :func:`reduction_launch`.
@@ -227,7 +227,7 @@ def prepare_amin(out: Layout, x: Layout, dim: Any, keepdim: bool) -> HostLaunch:
 
 
 @host_kernel("count_nonzero")
-def prepare_count(out: Layout, x: Layout, dim: Any) -> HostLaunch:
+def prepare_count(out: ArrayLayout, x: ArrayLayout, dim: Any) -> HostLaunch:
     """
     Raises:
         NoKernel: see :func:`reduction_launch`.
@@ -239,7 +239,7 @@ NORMS = {1.0: "magnitudes", 2.0: "euclidean"}
 
 
 @host_kernel("norm")
-def prepare_norm(out: Layout, x: Layout, p: Any, dim: Any, keepdim: bool, dtype: Any) -> HostLaunch:
+def prepare_norm(out: ArrayLayout, x: ArrayLayout, p: Any, dim: Any, keepdim: bool, dtype: Any) -> HostLaunch:
     """
     Raises:
         NoKernel: the order is another one than 1 and 2, or see :func:`reduction_launch`.

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dl4all.runtime.cpu.llvm import functions
-from dl4all.runtime.cpu.llvm.ir import Code, Value
+from dl4all.runtime.cpu.llvm.ir import Code, IrValue
 
 
-def lstm(code: Code, sums: Sequence[Value], cell: Value) -> tuple[Value, Value, list[Value]]:
+def lstm(code: Code, sums: Sequence[IrValue], cell: IrValue) -> tuple[IrValue, IrValue, list[IrValue]]:
     """Hidden state, cell, and what is saved."""
     i, f, o = (functions.sigmoid(code, sums[gate]) for gate in (0, 1, 3))
     new = functions.tanh(code, sums[2])
@@ -22,7 +22,9 @@ def lstm(code: Code, sums: Sequence[Value], cell: Value) -> tuple[Value, Value, 
     return o * tanh_cell, new_cell, [i, f, new, o, cell, tanh_cell]
 
 
-def lstm_backward(grad: Value, grad_cell: Value, saved: Sequence[Value]) -> tuple[list[Value], Value]:
+def lstm_backward(
+    grad: IrValue, grad_cell: IrValue, saved: Sequence[IrValue]
+) -> tuple[list[IrValue], IrValue]:
     """The gradients of the sums and of the old cell."""
     i, f, new, o, cell, tanh_cell = saved
     through = grad_cell + (1.0 - tanh_cell * tanh_cell) * o * grad
@@ -36,8 +38,8 @@ def lstm_backward(grad: Value, grad_cell: Value, saved: Sequence[Value]) -> tupl
 
 
 def gru(
-    code: Code, terms: Sequence[Value], products: Sequence[Value], hidden: Value
-) -> tuple[Value, list[Value]]:
+    code: Code, terms: Sequence[IrValue], products: Sequence[IrValue], hidden: IrValue
+) -> tuple[IrValue, list[IrValue]]:
     """Hidden state, and what is saved; `terms` come from the input, `products` from the hidden state."""
     reset, update = (functions.sigmoid(code, terms[gate] + products[gate]) for gate in (0, 1))
     new = functions.tanh(code, terms[2] + reset * products[2])
@@ -45,8 +47,8 @@ def gru(
 
 
 def gru_backward(
-    grad: Value, before: Value, saved: Sequence[Value]
-) -> tuple[list[Value], list[Value], Value]:
+    grad: IrValue, before: IrValue, saved: Sequence[IrValue]
+) -> tuple[list[IrValue], list[IrValue], IrValue]:
     """The gradients of both terms of the gates, and what goes on to the old hidden state directly."""
     reset, update, new, product = saved
     grad_new = (1.0 - new * new) * (1.0 - update) * grad
@@ -55,14 +57,14 @@ def gru_backward(
     return [grad_reset, grad_update, grad_new], [grad_reset, grad_update, grad_new * reset], grad * update
 
 
-def rnn(code: Code, total: Value, mode: str) -> Value:
+def rnn(code: Code, total: IrValue, mode: str) -> IrValue:
     """The hidden state of an RNN."""
     if mode == "tanh":
         return functions.tanh(code, total)
     return code.intrinsic("maximum", total, code.constant(total.type, 0.0))
 
 
-def rnn_backward(code: Code, grad: Value, output: Value, mode: str) -> Value:
+def rnn_backward(code: Code, grad: IrValue, output: IrValue, mode: str) -> IrValue:
     """The gradient of the sum."""
     if mode == "tanh":
         return (1.0 - output * output) * grad

@@ -23,17 +23,17 @@ from dl4all.host_kernels.rnn.tiles import (
     segment,
     segments_part,
 )
-from dl4all.ops.core.kernels.host_kernel import LONG, HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import LONG, ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.rnn import layout
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
 
 NUMBERS = 10
 """Constants ahead of the segments."""
 
 
-def _check(*layouts: Layout | None) -> None:
+def _check(*layouts: ArrayLayout | None) -> None:
     """
     Raises:
         NoKernel: an operand is not a contiguous array of float32.
@@ -45,13 +45,13 @@ def _check(*layouts: Layout | None) -> None:
 
 @host_kernel("recurrent_sequence", copies=True)
 def prepare_sequence(
-    out: Layout,
-    gates_x: Layout,
-    hidden: Layout,
-    weight: Layout,
-    cell: Layout | None,
-    bias: Layout | None,
-    projection: Layout | None,
+    out: ArrayLayout,
+    gates_x: ArrayLayout,
+    hidden: ArrayLayout,
+    weight: ArrayLayout,
+    cell: ArrayLayout | None,
+    bias: ArrayLayout | None,
+    projection: ArrayLayout | None,
     mode: str,
     sizes: tuple[int, ...],
     reverse: bool,
@@ -65,7 +65,9 @@ def prepare_sequence(
     if projection is not None:
         raise NoKernel("a projection")
     gates, size = layout.CELLS[mode].gates, weight.shape[1]
-    problem = layout.Problem(layout.CELLS[mode], gates_x.shape[0], sizes[0], size, size, projected=False)
+    problem = layout.SequenceProblem(
+        layout.CELLS[mode], gates_x.shape[0], sizes[0], size, size, projected=False
+    )
     at = layout.result_regions(problem, save=save)
     units, lanes = panel_vectors(gates, size), provider.processor().lanes()
     panels, stride = -(-size // (units * lanes)), -(-size // lanes) * lanes * gates * units * lanes
@@ -92,14 +94,14 @@ def prepare_sequence(
     )  # fmt: skip
 
 
-def sequence(mode: str, has_bias: bool, save: bool, units: int) -> Module:
+def sequence(mode: str, has_bias: bool, save: bool, units: int) -> IrModule:
     """Slots: the input's terms, hidden state, weight, an LSTM's cell, bias, result, scratch; numbers."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
     gates, is_lstm = layout.CELLS[mode].gates, mode == "lstm"
     place = 3 + is_lstm + has_bias
     first = place + 2
-    module = Module()
+    module = IrModule()
     pack = packing_rows(module, gates, units)
     with segments_part(module) as scope:
         part = scope.code
@@ -110,7 +112,7 @@ def sequence(mode: str, has_bias: bool, save: bool, units: int) -> Module:
         source = part.select(is_output.differs(0), out, hidden)
         sums = part.local("float", BLOCK_ROWS * gates * units * lanes)
 
-        def tile(panel: Value, begin: Value, count: Value) -> None:
+        def tile(panel: IrValue, begin: IrValue, count: IrValue) -> None:
             states = part.at(source, (source_row + begin) * size, "float")
             weights = part.at(packed, panel * stride, "float")
             products(part, states, size, count, weights, size, sums, gates * units)
@@ -119,22 +121,22 @@ def sequence(mode: str, has_bias: bool, save: bool, units: int) -> Module:
                     unit = (panel * units + v) * lanes
                     gate_row(row, begin, states, unit, v)
 
-        def gate_row(row: Value, begin: Value, states: Value, unit: Value, v: int) -> None:
+        def gate_row(row: IrValue, begin: IrValue, states: IrValue, unit: IrValue, v: int) -> None:
             mask = part.first_lanes(size - unit, lanes)
             x, state = (x_row + begin) + row, (state_row + begin) + row
 
-            def term(gate: int) -> Value:
+            def term(gate: int) -> IrValue:
                 return part.load(terms, (x * gates + gate) * size + unit, type, mask)
 
-            def product(gate: int) -> Value:
+            def product(gate: int) -> IrValue:
                 value = part.load(sums, row * (gates * units * lanes) + (gate * units + v) * lanes, type)
                 return value + part.load(bias, size * gate + unit, type, mask) if has_bias else value
 
-            def put(value: Value, start: Value, index: Value) -> None:
+            def put(value: IrValue, start: IrValue, index: IrValue) -> None:
                 part.store(value, out, start + (index + unit), mask)
 
             old = part.load(states, row * size + unit, type, mask)
-            saved = list[Value]()
+            saved = list[IrValue]()
             if is_lstm:
                 old_cell = part.load(out, cell_at + (state * size + unit), type, mask)
                 totals = [term(gate) + product(gate) for gate in range(gates)]
@@ -165,7 +167,12 @@ def sequence(mode: str, has_bias: bool, save: bool, units: int) -> Module:
 
 
 def _pack(
-    code: Code, pack: Code, addresses: tuple[int, int], numbers: tuple[Value, ...], count: Value, grain: Value
+    code: Code,
+    pack: Code,
+    addresses: tuple[int, int],
+    numbers: tuple[IrValue, ...],
+    count: IrValue,
+    grain: IrValue,
 ) -> None:
     """Pack the weights."""
     given = code.local("i64", 5)
@@ -176,12 +183,12 @@ def _pack(
     code.parallel(pack, given, count, grain)
 
 
-def _copy(code: Code, source: Value | None, target: Value, count: Value) -> None:
+def _copy(code: Code, source: IrValue | None, target: IrValue, count: IrValue) -> None:
     """Copy contiguous elements, zeros if there is no source."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
 
-    def step(i: Value, mask: Value | None) -> None:
+    def step(i: IrValue, mask: IrValue | None) -> None:
         value = code.constant(type, 0.0) if source is None else code.load(source, i, type, mask)
         code.store(value, target, i, mask)
 
@@ -190,13 +197,13 @@ def _copy(code: Code, source: Value | None, target: Value, count: Value) -> None
 
 @host_kernel("recurrent_sequence_backward", copies=True)
 def prepare_sequence_backward(
-    out: Layout,
-    grad: Layout,
-    result: Layout,
-    weight: Layout,
-    grad_hidden: Layout | None,
-    grad_cell: Layout | None,
-    projection: Layout | None,
+    out: ArrayLayout,
+    grad: ArrayLayout,
+    result: ArrayLayout,
+    weight: ArrayLayout,
+    grad_hidden: ArrayLayout | None,
+    grad_cell: ArrayLayout | None,
+    projection: ArrayLayout | None,
     mode: str,
     sizes: tuple[int, ...],
     reverse: bool,
@@ -209,7 +216,7 @@ def prepare_sequence_backward(
     if projection is not None:
         raise NoKernel("a projection")
     kind, size = layout.CELLS[mode], weight.shape[1]
-    problem = layout.Problem(kind, grad.shape[0], sizes[0], size, size, projected=False)
+    problem = layout.SequenceProblem(kind, grad.shape[0], sizes[0], size, size, projected=False)
     found, at = layout.result_regions(problem, save=True), layout.gradient_regions(problem)
     units, lanes = panel_vectors(1, size), provider.processor().lanes()
     depth = kind.gates * size
@@ -245,7 +252,7 @@ def prepare_sequence_backward(
     )  # fmt: skip
 
 
-def sequence_backward(mode: str, has_hidden: bool, has_cell: bool, units: int) -> Module:
+def sequence_backward(mode: str, has_hidden: bool, has_cell: bool, units: int) -> IrModule:
     """Slots: gradient, result, weight, the last states' gradients if given, result, scratch; numbers."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
@@ -253,7 +260,7 @@ def sequence_backward(mode: str, has_hidden: bool, has_cell: bool, units: int) -
     gates = kind.gates
     place = 3 + has_hidden + has_cell
     first = place + 2
-    module = Module()
+    module = IrModule()
     pack = packing_columns(module, units)
     with segments_part(module) as scope:
         part = scope.code
@@ -266,7 +273,7 @@ def sequence_backward(mode: str, has_hidden: bool, has_cell: bool, units: int) -
         terms = part.at(out, other_at, "float") if kind.separate else out
         sums = part.local("float", BLOCK_ROWS * units * lanes)
 
-        def tile(panel: Value, begin: Value, count: Value) -> None:
+        def tile(panel: IrValue, begin: IrValue, count: IrValue) -> None:
             with part.if_(has_product.differs(0)):
                 given = part.at(terms, (old_row + begin) * depth, "float")
                 weights = part.at(packed, panel * stride, "float")
@@ -276,7 +283,7 @@ def sequence_backward(mode: str, has_hidden: bool, has_cell: bool, units: int) -
                     unit = (panel * units + v) * lanes
                     gate_row(row, begin, unit, v)
 
-        def gate_row(row: Value, begin: Value, unit: Value, v: int) -> None:
+        def gate_row(row: IrValue, begin: IrValue, unit: IrValue, v: int) -> None:
             mask = part.first_lanes(size - unit, lanes)
             state_at = hidden_at + (((state_row + begin) + row) * size + unit)
             state = part.load(out, state_at, type, mask)
@@ -289,10 +296,10 @@ def sequence_backward(mode: str, has_hidden: bool, has_cell: bool, units: int) -
                 x = (new_row + begin) + row
                 gradient = part.load(grads, x * size + unit, type, mask) + total
 
-                def found(start: Value | int, columns: int, number: int) -> Value:
+                def found(start: IrValue | int, columns: int, number: int) -> IrValue:
                     return part.load(result, (x * columns + number) * size + unit + start, type, mask)
 
-                def put(values: list[Value], start: Value | int) -> None:
+                def put(values: list[IrValue], start: IrValue | int) -> None:
                     for number, value in enumerate(values):
                         part.store(value, out, (x * gates + number) * size + unit + start, mask)
 

@@ -8,18 +8,18 @@ import numpy as np
 
 from dl4all.host_kernels.lib.rows import grain_of, row_passes
 from dl4all.host_kernels.rnn import gates as recurrent_gates
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
 
 COST = 8
 """Elements' copies that take as long as an element of the result."""
 
-Read = Callable[..., Value]
+Read = Callable[..., IrValue]
 """``read(operand, columns, number, start=0)``: a block of an operand's row, that has so many blocks."""
 
-Write = Callable[[Value, int, int, int], None]
+Write = Callable[[IrValue, int, int, int], None]
 """``write(value, start, columns, number)``: to a block of a row; `start` counts matrices of the state's size.
 
 The same holds for reading.
@@ -28,7 +28,9 @@ The same holds for reading.
 Step = Callable[[Code, Read, Write], None]
 
 
-def _launch(text: Callable[[], Module], out: Layout, state: Layout, *operands: Layout) -> HostLaunch:
+def _launch(
+    text: Callable[[], IrModule], out: ArrayLayout, state: ArrayLayout, *operands: ArrayLayout
+) -> HostLaunch:
     """The launch of a step for rows of `state`.
 
     Raises:
@@ -43,23 +45,23 @@ def _launch(text: Callable[[], Module], out: Layout, state: Layout, *operands: L
     )
 
 
-def _step_module(name: str, operands: int, step: Step) -> Module:
+def _step_module(name: str, operands: int, step: Step) -> IrModule:
     """Slots: operands, result, rows, units, rows of a chunk."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
-    module = Module()
+    module = IrModule()
     with module.part("rows") as part:
         _, begin, end = part.parameters
         addresses = [part.slot(i, "ptr") for i in range(operands + 1)]
         matrix, size = part.slot(operands + 1) * part.slot(operands + 2), part.slot(operands + 2)
         with part.loop(begin, end) as row:
 
-            def units(i: Value, mask: Value | None) -> None:
-                def read(operand: int, columns: int, number: int, start: int = 0) -> Value:
+            def units(i: IrValue, mask: IrValue | None) -> None:
+                def read(operand: int, columns: int, number: int, start: int = 0) -> IrValue:
                     place = matrix * start + (row * columns + number) * size + i
                     return part.load(addresses[operand], place, type, mask)
 
-                def write(value: Value, start: int, columns: int, number: int) -> None:
+                def write(value: IrValue, start: int, columns: int, number: int) -> None:
                     place = matrix * start + (row * columns + number) * size + i
                     part.store(value, addresses[-1], place, mask)
 
@@ -72,7 +74,9 @@ def _step_module(name: str, operands: int, step: Step) -> Module:
 
 
 @host_kernel("lstm_step", copies=True)
-def prepare_lstm_step(out: Layout, gates_x: Layout, gates_h: Layout, cell: Layout) -> HostLaunch:
+def prepare_lstm_step(
+    out: ArrayLayout, gates_x: ArrayLayout, gates_h: ArrayLayout, cell: ArrayLayout
+) -> HostLaunch:
     """
     Raises:
         NoKernel: see :func:`_launch`.
@@ -80,7 +84,7 @@ def prepare_lstm_step(out: Layout, gates_x: Layout, gates_h: Layout, cell: Layou
     return _launch(lstm_step, out, cell, gates_x, gates_h)
 
 
-def lstm_step() -> Module:
+def lstm_step() -> IrModule:
     """Slots: see :func:`_step_module`."""
 
     def step(code: Code, read: Read, write: Write) -> None:
@@ -93,7 +97,9 @@ def lstm_step() -> Module:
 
 
 @host_kernel("lstm_step_backward", copies=True)
-def prepare_lstm_step_backward(out: Layout, grad: Layout, gates: Layout, cell: Layout) -> HostLaunch:
+def prepare_lstm_step_backward(
+    out: ArrayLayout, grad: ArrayLayout, gates: ArrayLayout, cell: ArrayLayout
+) -> HostLaunch:
     """
     Raises:
         NoKernel: see :func:`_launch`.
@@ -101,7 +107,7 @@ def prepare_lstm_step_backward(out: Layout, grad: Layout, gates: Layout, cell: L
     return _launch(lstm_step_backward, out, cell, grad, gates)
 
 
-def lstm_step_backward() -> Module:
+def lstm_step_backward() -> IrModule:
     """Slots: see :func:`_step_module`."""
 
     def step(code: Code, read: Read, write: Write) -> None:
@@ -116,7 +122,9 @@ def lstm_step_backward() -> Module:
 
 
 @host_kernel("gru_step", copies=True)
-def prepare_gru_step(out: Layout, gates_x: Layout, gates_h: Layout, hidden: Layout) -> HostLaunch:
+def prepare_gru_step(
+    out: ArrayLayout, gates_x: ArrayLayout, gates_h: ArrayLayout, hidden: ArrayLayout
+) -> HostLaunch:
     """
     Raises:
         NoKernel: see :func:`_launch`.
@@ -124,7 +132,7 @@ def prepare_gru_step(out: Layout, gates_x: Layout, gates_h: Layout, hidden: Layo
     return _launch(gru_step, out, hidden, gates_x, gates_h)
 
 
-def gru_step() -> Module:
+def gru_step() -> IrModule:
     """Slots: see :func:`_step_module`."""
 
     def step(code: Code, read: Read, write: Write) -> None:
@@ -136,7 +144,7 @@ def gru_step() -> Module:
 
 @host_kernel("gru_step_backward", copies=True)
 def prepare_gru_step_backward(
-    out: Layout, grad: Layout, gates_x: Layout, gates_h: Layout, hidden: Layout
+    out: ArrayLayout, grad: ArrayLayout, gates_x: ArrayLayout, gates_h: ArrayLayout, hidden: ArrayLayout
 ) -> HostLaunch:
     """
     Raises:
@@ -145,7 +153,7 @@ def prepare_gru_step_backward(
     return _launch(gru_step_backward, out, hidden, grad, gates_x, gates_h)
 
 
-def gru_step_backward() -> Module:
+def gru_step_backward() -> IrModule:
     """Slots: see :func:`_step_module`."""
 
     def step(code: Code, read: Read, write: Write) -> None:

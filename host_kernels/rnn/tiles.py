@@ -12,7 +12,7 @@ from typing import Any
 
 from dl4all.host_kernels.linalg.gemm_panels import transposed
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
 
 BLOCK_ROWS = 48
 """Rows whose sums are kept until the rest of the step takes them."""
@@ -53,7 +53,14 @@ def tile_rows(vectors: int) -> list[int]:
 
 
 def products(
-    code: Code, a: Value, stride: Value, rows: Value, panel: Value, depth: Value, sums: Value, vectors: int
+    code: Code,
+    a: IrValue,
+    stride: IrValue,
+    rows: IrValue,
+    panel: IrValue,
+    depth: IrValue,
+    sums: IrValue,
+    vectors: int,
 ) -> None:
     """``sums[row][vector] = a[row] @ panel[:, vector]`` for some rows of `a`, `stride` elements apart.
 
@@ -61,7 +68,7 @@ def products(
     """
     with code.loop(0, depth, BLOCK_DEPTH) as begin:
         end = code.intrinsic("smin", depth, begin + BLOCK_DEPTH)
-        done: Value = code.constant("i64", 0)
+        done: IrValue = code.constant("i64", 0)
         for count in tile_rows(vectors):
             stop = done + (rows - done) // count * count
             with code.loop(done, stop, count) as row:
@@ -72,7 +79,12 @@ def products(
 
 
 def _tile(
-    code: Code, rows: list[Value], panel: Value, depths: tuple[Value, Value], sums: Value, vectors: int
+    code: Code,
+    rows: list[IrValue],
+    panel: IrValue,
+    depths: tuple[IrValue, IrValue],
+    sums: IrValue,
+    vectors: int,
 ) -> None:
     """Add the products of a range of depths to the sums, which begin at 0 with the first range."""
     lanes = provider.processor().lanes()
@@ -94,7 +106,7 @@ def _tile(
             code.store(total.value, sums, place)
 
 
-def packing_rows(module: Module, gates: int, units: int) -> Code:
+def packing_rows(module: IrModule, gates: int, units: int) -> Code:
     """The part that packs a weight of shape (gates * size, depth), to multiply rows by its transpose.
 
     It takes vectors of panels. Slots of both: weight, packed, size, depth, elements of a panel.
@@ -120,7 +132,7 @@ def packing_rows(module: Module, gates: int, units: int) -> Code:
     return part
 
 
-def packing_columns(module: Module, units: int) -> Code:
+def packing_columns(module: IrModule, units: int) -> Code:
     """The part that packs a weight of shape (depth, size), to multiply rows by it: some of its rows."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
@@ -139,7 +151,7 @@ def packing_columns(module: Module, units: int) -> Code:
     return part
 
 
-class Scope:
+class SegmentScope:
     """The values that the part that computes segments finds: the kernel's slots, and those of the segment."""
 
     def __init__(self, code: Code) -> None:
@@ -147,24 +159,24 @@ class Scope:
         context, self.begin, self.end = code.parameters
         self._slots, self._segment = (code.load(context, i, "ptr") for i in (0, 1))
 
-    def address(self, slot: int) -> Value:
+    def address(self, slot: int) -> IrValue:
         return self.code.load(self._slots, slot, "ptr")
 
-    def number(self, slot: int) -> Value:
+    def number(self, slot: int) -> IrValue:
         return self.code.load(self._slots, slot, "i64")
 
-    def of_segment(self, word: int) -> Value:
+    def of_segment(self, word: int) -> IrValue:
         return self.code.load(self._segment, word, "i64")
 
 
 @contextmanager
-def segments_part(module: Module) -> Iterator[Scope]:
+def segments_part(module: IrModule) -> Iterator[SegmentScope]:
     """A part that computes one segment for each context that it is given."""
     with module.part("segment") as part:
-        yield Scope(part)
+        yield SegmentScope(part)
 
 
-def run_segments(code: Code, part: Code, first: int, count: Value) -> None:
+def run_segments(code: Code, part: Code, first: int, count: IrValue) -> None:
     """Compute one segment after the other, each by all threads.
 
     A segment's last words are its number of tiles, and how many a thread takes.
@@ -193,7 +205,7 @@ def segment(words: list[int], rows: int, panels: int, products_of_row: int) -> l
     return [*words, *[0] * (SEGMENT_WORDS - 2 - len(words)), blocks * panels, grain]
 
 
-def for_tiles(scope: Scope, rows: Value, step: Callable[[Value, Value, Value], Any]) -> None:
+def for_tiles(scope: SegmentScope, rows: IrValue, step: Callable[[IrValue, IrValue, IrValue], Any]) -> None:
     """Call ``step(panel, first, count)`` for the tiles of a range: a panel and a block of rows."""
     code = scope.code
     blocks = (rows + (BLOCK_ROWS - 1)) // BLOCK_ROWS

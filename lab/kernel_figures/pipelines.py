@@ -31,7 +31,7 @@ from dl4all.runtime import spirv
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.null.backend import NullBackend
 from dl4all.runtime.null.program import NullProgram
-from dl4all.runtime.spirv import Module
+from dl4all.runtime.spirv import SpirvModule
 
 DECLARED = "declared"
 """What uses a shader that nothing here launched: the device may never choose it."""
@@ -49,7 +49,7 @@ MEMORY = 2**40  # bytes that the null device pretends to have, where nothing is 
 class Pipeline:
     """A shader with the constants that something gives it."""
 
-    module: Module
+    module: SpirvModule
     constants: tuple[int, ...]
     used_by: str
 
@@ -86,7 +86,7 @@ class Notes(NullBackend):
         self.used_by = DECLARED
         super().__init__(info, features)
 
-    def program(self, module: Module, constants: Sequence[int]) -> NullProgram:
+    def program(self, module: SpirvModule, constants: Sequence[int]) -> NullProgram:
         made = super().program(module, constants)
         pipeline = Pipeline(module, tuple(constants), self.used_by)
         self.found.setdefault(pipeline.name, pipeline)

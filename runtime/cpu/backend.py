@@ -18,7 +18,7 @@ from dl4all.runtime.cpu.recording import CpuRecording, refuse_programs
 from dl4all.runtime.cpu.stream import CpuStream
 from dl4all.runtime.device_info import DeviceInfo, Limits
 from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
-from dl4all.runtime.spirv import Module
+from dl4all.runtime.spirv import SpirvModule
 
 
 class CpuBackend:
@@ -54,7 +54,7 @@ class CpuBackend:
         found = psutil.virtual_memory()
         return Memory(found.available, found.total)
 
-    def program(self, module: Module, constants: Sequence[int]) -> NoReturn:
+    def program(self, module: SpirvModule, constants: Sequence[int]) -> NoReturn:
         refuse_programs()
 
     def record(self, commands: Sequence[Command], changing: Collection[int] = ()) -> CpuRecording:

@@ -9,7 +9,7 @@ from typing import Any
 from dl4all.errors import DeviceError, UnknownDeviceError
 from dl4all.runtime import fork
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.runtime.kompute.bound_program import Launches
+from dl4all.runtime.kompute.bound_program import KomputeLaunches
 from dl4all.runtime.kompute.buffer import KomputeBuffer
 from dl4all.runtime.kompute.copies import Copies
 from dl4all.runtime.kompute.library import installed, kp, manager, typed
@@ -17,7 +17,7 @@ from dl4all.runtime.kompute.program import KomputeProgram
 from dl4all.runtime.kompute.recording import KomputeRecording
 from dl4all.runtime.kompute.stream import KomputeStream
 from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
-from dl4all.runtime.spirv import Module
+from dl4all.runtime.spirv import SpirvModule
 from dl4all.runtime.unowned import unowned
 from dl4all.runtime.vulkan import backend as vulkan
 from dl4all.runtime.vulkan import features
@@ -58,7 +58,7 @@ class KomputeBackend:
         self.programs: set[KomputeProgram] = set()
         self.recordings: set[KomputeRecording] = set()
         self.streams: set[KomputeStream] = set()
-        self.launches = Launches(self)
+        self.launches = KomputeLaunches(self)
         self.copies = Copies(self)
         self.stream = self.new_stream()
 
@@ -120,7 +120,7 @@ class KomputeBackend:
         self.check_open()
         return Memory(self.info.memory - self.allocated, self.info.memory)
 
-    def program(self, module: Module, constants: Sequence[int]) -> KomputeProgram:
+    def program(self, module: SpirvModule, constants: Sequence[int]) -> KomputeProgram:
         with self.lock:
             self.check_open()
             return KomputeProgram(self, module, constants)

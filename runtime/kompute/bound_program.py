@@ -63,7 +63,7 @@ def check_push(program: KomputeProgram, push: bytes) -> None:
         )
 
 
-class Launch:
+class KomputeLaunch:
     """A program, the buffers it is bound to, and its grid."""
 
     __slots__ = ("_backend", "_sequences", "algorithm", "key")
@@ -111,17 +111,17 @@ class Launch:
             users.discard(self)
 
 
-class Launches:
+class KomputeLaunches:
     """The launches of a device that were used last."""
 
     def __init__(self, backend: KomputeBackend) -> None:
         self._backend = backend
-        self._kept: OrderedDict[Key, Launch] = OrderedDict()
+        self._kept: OrderedDict[Key, KomputeLaunch] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def find(self, command: Dispatch) -> Launch:
+    def find(self, command: Dispatch) -> KomputeLaunch:
         """That of a dispatch, made if it is not there.
 
         Raises:
@@ -132,7 +132,7 @@ class Launches:
         key = (program, tuple([span.buffer for span in spans]), groups)
         found = self._kept.get(key)
         if found is None:
-            found = Launch(self._backend, key, push)
+            found = KomputeLaunch(self._backend, key, push)
             self._kept[key] = found
             if len(self._kept) > KEPT:
                 next(iter(self._kept.values())).free()
@@ -141,7 +141,7 @@ class Launches:
         check_offsets(command)
         return found
 
-    def discard(self, launch: Launch) -> None:
+    def discard(self, launch: KomputeLaunch) -> None:
         """Forget one."""
         self._kept.pop(launch.key, None)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dl4all.runtime.requirements import check_interface
-from dl4all.runtime.spirv import Module
+from dl4all.runtime.spirv import SpirvModule
 
 if TYPE_CHECKING:
     from dl4all.runtime.kompute.backend import KomputeBackend
@@ -19,7 +19,7 @@ class KomputeProgram:
 
     __slots__ = ("_backend", "constants", "module", "users", "writes")
 
-    def __init__(self, backend: KomputeBackend, module: Module, constants: Sequence[int]) -> None:
+    def __init__(self, backend: KomputeBackend, module: SpirvModule, constants: Sequence[int]) -> None:
         check_interface(module, constants, backend.info.limits, backend.features)
         self._backend = backend
         self.module = module

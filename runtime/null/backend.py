@@ -14,7 +14,7 @@ from dl4all.runtime.null.recording import NullRecording
 from dl4all.runtime.null.stream import NullStream
 from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.requirements import check_interface
-from dl4all.runtime.spirv import Module
+from dl4all.runtime.spirv import SpirvModule
 
 
 class NullBackend:
@@ -82,7 +82,7 @@ class NullBackend:
     def _taken(self) -> int:
         return sum(buffer.nbytes for buffer in tuple(self.buffers))
 
-    def program(self, module: Module, constants: Sequence[int]) -> NullProgram:
+    def program(self, module: SpirvModule, constants: Sequence[int]) -> NullProgram:
         self.enter("program")
         check_interface(module, constants, self.info.limits, self.features)
         self.count("program")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dl4all.runtime.spirv import Module
+from dl4all.runtime.spirv import SpirvModule
 
 if TYPE_CHECKING:
     from dl4all.runtime.null.backend import NullBackend
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class NullProgram:
     __slots__ = ("_backend", "module", "writes")
 
-    def __init__(self, backend: NullBackend, module: Module) -> None:
+    def __init__(self, backend: NullBackend, module: SpirvModule) -> None:
         self._backend = backend
         self.module = module
         self.writes = module.interface.writes

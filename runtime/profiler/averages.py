@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dl4all.errors import ArgumentError
-from dl4all.runtime.profiler.recorder import Event, Kind
+from dl4all.runtime.profiler.recorder import Kind, RecordedEvent
 from dl4all.runtime.profiler.table import in_host_memory
 
 ON_HOST: tuple[Kind, ...] = ("op", "range", "upload", "download")
@@ -135,18 +135,18 @@ def attribute(sort_by: str) -> str:
     return named
 
 
-def averages(events: Iterable[Event], *, by_shape: bool = False) -> Averages:
+def averages(events: Iterable[RecordedEvent], *, by_shape: bool = False) -> Averages:
     """The rows of ops and ranges, and of copies between host and device.
 
-    >>> step = Event("range", "step", "", 1, 0.0, 3e-3)
-    >>> op = Event("op", "relu", "gpu", 1, 0.0, 1e-3, parent=step)
-    >>> kernel = Event("kernel", "unary", "gpu", 1, 5.0, 5.5, parent=op)
+    >>> step = RecordedEvent("range", "step", "", 1, 0.0, 3e-3)
+    >>> op = RecordedEvent("op", "relu", "gpu", 1, 0.0, 1e-3, parent=step)
+    >>> kernel = RecordedEvent("kernel", "unary", "gpu", 1, 5.0, 5.5, parent=op)
     >>> [(row.key, row.self_cpu_time_total, row.device_time_total) for row in averages([step, op, kernel])]
     [('step', 2000.0, 500000.0), ('relu', 1000.0, 500000.0)]
     """
     found: dict[object, Average] = {}
 
-    def row(event: Event) -> Average:
+    def row(event: RecordedEvent) -> Average:
         key = "ProfilerStep*" if STEP.match(event.name) else event.name
         shapes = event.shapes if by_shape else ()
         return found.setdefault((key, shapes), Average(key, shapes))
@@ -167,7 +167,7 @@ def averages(events: Iterable[Event], *, by_shape: bool = False) -> Averages:
     return Averages(found.values())
 
 
-def _climb(event: Event, row: Callable[[Event], Average], clock: str, amount: float) -> None:
+def _climb(event: RecordedEvent, row: Callable[[RecordedEvent], Average], clock: str, amount: float) -> None:
     """Count for the op or range that something happened in, and for all around it."""
     parent, own = event.parent, True
     while parent is not None:

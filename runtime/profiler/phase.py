@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 
-from dl4all.runtime.scopes import Setting, assigned
+from dl4all.runtime.scopes import ScopedSetting, assigned
 
-_phase = Setting("")
+_phase = ScopedSetting("")
 
 
 def current() -> str:

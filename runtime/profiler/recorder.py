@@ -29,7 +29,7 @@ LONGEST_VALUE = 40  # characters of a define that a kernel's name shows
 
 
 @dataclass(eq=False)
-class Event:
+class RecordedEvent:
     """Something that happened in a profile. Times are seconds since the profile began.
 
     On a simulated device they are seconds of the virtual clock since the profile began, and ``clock`` is
@@ -67,7 +67,9 @@ class Event:
     awaits: int = -1  # number of the task that was waited for
     submitted: float = 0.0  # when the task was
     state: str = ""  # how the task ended
-    parent: Event | None = field(default=None, repr=False)  # the innermost op or range that it happened in
+    parent: RecordedEvent | None = field(
+        default=None, repr=False
+    )  # the innermost op or range that it happened in
 
     @property
     def seconds(self) -> float:
@@ -125,11 +127,11 @@ def short_name(shader: Shader) -> str:
 
 
 @dataclass
-class Span:
+class OpenEvent:
     """A running op: its event, and its kernels with what each of them writes."""
 
-    event: Event
-    kernels: list[tuple[Event, object]] = field(default_factory=list)
+    event: RecordedEvent
+    kernels: list[tuple[RecordedEvent, object]] = field(default_factory=list)
 
     def finish(self, result: object, flops: int, nbytes: int) -> None:
         """Give the op's floating point operations to the kernels that wrote its result, evenly.
@@ -150,7 +152,7 @@ class Recorder:
     """
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[RecordedEvent] = []
         self._origin = time.perf_counter()
         self._virtual_origin = clock.now()
         self._local = threading.local()
@@ -164,35 +166,35 @@ class Recorder:
         return clock.now() - self._virtual_origin
 
     @property
-    def _spans(self) -> list[Span]:
+    def _spans(self) -> list[OpenEvent]:
         """The ops that this thread is in, the innermost last."""
-        spans: list[Span] | None = getattr(self._local, "spans", None)
+        spans: list[OpenEvent] | None = getattr(self._local, "spans", None)
         if spans is None:
             spans = self._local.spans = []
         return spans
 
     @property
-    def _parent(self) -> Event | None:
+    def _parent(self) -> RecordedEvent | None:
         """The innermost op or range that this thread is in."""
         return getattr(self._local, "parent", None)
 
-    def _add(self, kind: Kind, name: str, device: str, **facts: Any) -> Event:
+    def _add(self, kind: Kind, name: str, device: str, **facts: Any) -> RecordedEvent:
         now = self.now()
         facts = {"phase": phase.current(), "parent": self._parent} | facts
         spans = self._spans
         if spans:
             inside = spans[-1].event
             facts = {"op": inside.name, "shapes": inside.shapes} | facts
-        event = Event(kind, name, device, threading.get_ident(), now, now, **facts)
+        event = RecordedEvent(kind, name, device, threading.get_ident(), now, now, **facts)
         self.events.append(event)
         return event
 
     @contextlib.contextmanager
     def op(
         self, name: str, device: str, shapes: tuple[tuple[int, ...], ...], kernel_class: str = ""
-    ) -> Iterator[Span]:
+    ) -> Iterator[OpenEvent]:
         """An op from call to return, whether it succeeds or not."""
-        span = Span(self._add("op", name, device, shapes=shapes, kernel_class=kernel_class))
+        span = OpenEvent(self._add("op", name, device, shapes=shapes, kernel_class=kernel_class))
         spans = self._spans
         depth = len(spans)
         try:
@@ -279,7 +281,9 @@ class Recorder:
         if kind == "kernel":
             event.name = event.op or name
 
-    def task(self, name: str, device: str, stream: str, thread: int, begun: float, **facts: Any) -> Event:
+    def task(
+        self, name: str, device: str, stream: str, thread: int, begun: float, **facts: Any
+    ) -> RecordedEvent:
         """A task that a stream begins, to be ended by :meth:`end_task`; `thread` submitted it.
 
         Times are on the device's clock: ``time.perf_counter``, or the virtual one with ``clock="virtual"``.
@@ -290,13 +294,13 @@ class Recorder:
         event.submitted -= origin
         return event
 
-    def end_task(self, event: Event, ended: float, state: str) -> None:
+    def end_task(self, event: RecordedEvent, ended: float, state: str) -> None:
         """Say how a task ended, and when."""
         event.state = state
         if math.isfinite(ended):  # a task that hangs never does
             event.end = ended - self._origin_of(event)
 
-    def _origin_of(self, event: Event) -> float:
+    def _origin_of(self, event: RecordedEvent) -> float:
         return self._virtual_origin if event.clock == "virtual" else self._origin
 
     @contextlib.contextmanager
@@ -324,7 +328,7 @@ class Recorder:
         self._add("allocation", source, device, nbytes=nbytes)
 
     @contextlib.contextmanager
-    def fallback(self, op: str, device: str, reason: str) -> Iterator[Event]:
+    def fallback(self, op: str, device: str, reason: str) -> Iterator[RecordedEvent]:
         """Record work of the host for an op because the device cannot; the caller sets the event's bytes."""
         event = self._add("fallback", op, device, op=op, reason=reason)
         try:

@@ -9,13 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from dl4all.runtime.profiler import utilisation
-from dl4all.runtime.profiler.recorder import Event, Kind
+from dl4all.runtime.profiler.recorder import Kind, RecordedEvent
 
 HEADINGS = ("calls", "total ms", "mean ms", "share", "GB/s", "GFLOP/s")
 
 
 @dataclass
-class Row:
+class TableRow:
     """All calls of one kernel on one device. What nobody measured counts as 0 seconds."""
 
     kernel: str
@@ -28,15 +28,15 @@ class Row:
     flops: int = 0
 
 
-def rows(events: Iterable[Event]) -> list[Row]:
+def rows(events: Iterable[RecordedEvent]) -> list[TableRow]:
     """The kernels among `events`, the one that took longest first."""
-    found: dict[tuple[str, str], Row] = {}
+    found: dict[tuple[str, str], TableRow] = {}
     for event in events:
         if event.kind != "kernel":
             continue
         # The name shown may be shortened; kernels that differ in anything have rows of their own.
         key = (event.device, event.shader or event.name)
-        row = found.setdefault(key, Row(event.name, event.device, event.clock == "virtual"))
+        row = found.setdefault(key, TableRow(event.name, event.device, event.clock == "virtual"))
         row.ops.add(event.op)
         row.calls += 1
         row.seconds += event.seconds
@@ -45,7 +45,7 @@ def rows(events: Iterable[Event]) -> list[Row]:
     return sorted(found.values(), key=lambda row: -row.seconds)
 
 
-def table(events: list[Event], seconds: float, virtual_seconds: float = 0.0) -> Table:
+def table(events: list[RecordedEvent], seconds: float, virtual_seconds: float = 0.0) -> Table:
     """The table that ``print`` shows of a profile that took `seconds`, and so many on the virtual clock.
 
     A kernel's share is that of the time of all kernels on its clock.
@@ -84,7 +84,7 @@ def rate(amount: int, seconds: float) -> str:
     return f"{amount / seconds / 1e9:.1f}" if amount and seconds else "-"
 
 
-def notes(events: list[Event], seconds: float, virtual_seconds: float = 0.0) -> list[str]:
+def notes(events: list[RecordedEvent], seconds: float, virtual_seconds: float = 0.0) -> list[str]:
     """Remarks beside the rows. Work on the virtual clock has lines of its own."""
     virtual = [event for event in events if event.clock == "virtual"]
     real = [event for event in events if event.clock != "virtual"]
@@ -96,7 +96,7 @@ def notes(events: list[Event], seconds: float, virtual_seconds: float = 0.0) -> 
     return [*lines, *utilisation.lines(used)] if len(used) > 1 else lines
 
 
-def _notes_of_clock(events: list[Event], seconds: float) -> list[str]:
+def _notes_of_clock(events: list[RecordedEvent], seconds: float) -> list[str]:
     """Kernels and transfers."""
     busy = sum(event.seconds for event in events if event.kind == "kernel")
     lines = [
@@ -113,7 +113,7 @@ def _notes_of_clock(events: list[Event], seconds: float) -> list[str]:
     return lines
 
 
-def _other_notes(events: list[Event]) -> list[str]:
+def _other_notes(events: list[RecordedEvent]) -> list[str]:
     """Allocations, and what is not known exactly."""
     lines = []
     kernels = [event for event in events if event.kind == "kernel"]
@@ -150,9 +150,9 @@ def in_host_memory(device: str) -> bool:
     return device.partition("#")[0] == "cpu"
 
 
-def _count(events: list[Event], kind: Kind) -> int:
+def _count(events: list[RecordedEvent], kind: Kind) -> int:
     return sum(event.kind == kind for event in events)
 
 
-def _bytes(events: list[Event], kind: Kind) -> int:
+def _bytes(events: list[RecordedEvent], kind: Kind) -> int:
     return sum(event.nbytes for event in events if event.kind == kind)

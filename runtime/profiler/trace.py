@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dl4all.runtime.profiler.recorder import Event
+from dl4all.runtime.profiler.recorder import RecordedEvent
 from dl4all.runtime.profiler.table import in_host_memory
 
 HOST = "host"
@@ -42,14 +42,14 @@ class Slice:
     arrows: list[dict[str, Any]] = field(default_factory=list)  # their ends where the slice begins
 
 
-def trace(events: Iterable[Event]) -> dict[str, Any]:
+def trace(events: Iterable[RecordedEvent]) -> dict[str, Any]:
     """The object that ``json.dump`` writes to the file."""
     listed = list(events)
     # Other threads may be behind the virtual time at which the profile began, and no time may be below 0.
     first = min([event.start for event in listed if event.clock == "virtual"], default=0.0)
     shifts = {False: 0.0, True: max(0.0, -first)}
     threads: dict[int, int] = {}
-    slices, tasks, waits = [], dict[int, Slice](), list[tuple[Event, Slice]]()
+    slices, tasks, waits = [], dict[int, Slice](), list[tuple[RecordedEvent, Slice]]()
     submissions = []
     for event in listed:
         shift = shifts[event.clock == "virtual"]
@@ -72,12 +72,12 @@ def _microseconds(seconds: float) -> float:
     return round(seconds * 1e6, 3)
 
 
-def _slice(event: Event, thread: int, shift: float) -> Slice:
+def _slice(event: RecordedEvent, thread: int, shift: float) -> Slice:
     start, end = _microseconds(event.start + shift), _microseconds(event.end + shift)
     return Slice(_track(event, thread), start, end, _entry(event, start, end))
 
 
-def _track(event: Event, thread: int) -> Track:
+def _track(event: RecordedEvent, thread: int) -> Track:
     """The process and the track in it that show an event."""
     clock = VIRTUAL if event.clock == "virtual" else ""
     if event.kind in ("op", "range", "allocation", "fallback") or (event.kind == "wait" and not event.stream):
@@ -93,14 +93,14 @@ def _track(event: Event, thread: int) -> Track:
     return Track(process, f"stream of thread {thread}" if side_by_side else "stream")
 
 
-def _track_of_thread(event: Event, thread: int) -> Track:
+def _track_of_thread(event: RecordedEvent, thread: int) -> Track:
     """Of the host; on the virtual clock there are no ops."""
     if event.clock == "virtual":
         return Track(HOST + VIRTUAL, f"thread {thread}")
     return Track(HOST, f"ops of thread {thread}")
 
 
-def _entry(event: Event, start: float, end: float) -> dict[str, Any]:
+def _entry(event: RecordedEvent, start: float, end: float) -> dict[str, Any]:
     args: dict[str, Any] = {"device": event.device} if event.device else {}
     for name in ("op", "phase", "shapes", "nbytes", "flops", "shader", "reason", "state"):
         if value := getattr(event, name):
@@ -117,7 +117,7 @@ def _entry(event: Event, start: float, end: float) -> dict[str, Any]:
     return {**entry, "ph": "X", "dur": round(end - start, 3)}
 
 
-def _submission(event: Event, thread: int, shift: float) -> Slice:
+def _submission(event: RecordedEvent, thread: int, shift: float) -> Slice:
     """The moment at which a task was submitted, on the track of the thread that did it."""
     moment = _microseconds(event.submitted + shift)
     entry = {"name": f"submit {event.name}", "cat": "submit", "ts": moment, "ph": "X", "dur": 0.0}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dl4all.runtime.profiler.recorder import Event
+from dl4all.runtime.profiler.recorder import RecordedEvent
 
 Interval = tuple[float, float]
 
@@ -27,15 +27,16 @@ class Utilisation:
 
 
 def utilisation(
-    events: Iterable[Event], seconds: float, virtual_seconds: float = 0.0
+    events: Iterable[RecordedEvent], seconds: float, virtual_seconds: float = 0.0
 ) -> dict[str, Utilisation]:
     """That of each device that took part, in a profile that took so many seconds on each clock.
 
-    >>> events = [Event("kernel", "a", "cpu", 1, 0.0, 2.0), Event("kernel", "b", "cpu", 2, 1.0, 3.0)]
-    >>> utilisation(events, 4.0)["cpu"].busy
+    >>> first = RecordedEvent("kernel", "a", "cpu", 1, 0.0, 2.0)
+    >>> second = RecordedEvent("kernel", "b", "cpu", 2, 1.0, 3.0)
+    >>> utilisation([first, second], 4.0)["cpu"].busy
     0.75
     """
-    found: dict[str, list[Event]] = {}
+    found: dict[str, list[RecordedEvent]] = {}
     for event in events:
         if event.kind in ("kernel", "upload", "download", "task") or (event.kind == "wait" and event.stream):
             found.setdefault(event.device, []).append(event)
@@ -51,7 +52,7 @@ def utilisation(
     return result
 
 
-def _share(events: list[Event], seconds: float, virtual: bool) -> float:
+def _share(events: list[RecordedEvent], seconds: float, virtual: bool) -> float:
     """The part of the time that is covered by events on one clock."""
     intervals = [(event.start, event.end) for event in events if (event.clock == "virtual") == virtual]
     return covered(intervals) / seconds if seconds > 0 else 0.0

@@ -19,7 +19,7 @@ from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.description import Description, Failure
 from dl4all.runtime.simulated.timetable import Timetable
-from dl4all.runtime.spirv import Module
+from dl4all.runtime.spirv import SpirvModule
 from dl4all.runtime.work import Work
 
 SMALL_BYTES = 1 << 20
@@ -189,7 +189,7 @@ class SimulatedBackend:
     def memory(self) -> Memory:
         return Memory(self.info.memory, self.info.memory)
 
-    def program(self, module: Module, constants: Sequence[int]) -> NoReturn:
+    def program(self, module: SpirvModule, constants: Sequence[int]) -> NoReturn:
         refuse_programs()
 
     def record(self, commands: Sequence[Command], changing: Collection[int] = ()) -> CpuRecording:

@@ -24,9 +24,9 @@ from dl4all.errors import BackendMissingError, ConfigError, ShaderError
 from dl4all.runtime import file_cache, fork
 from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.runtime.spirv import compilers, module_store
-from dl4all.runtime.spirv.reflect import Binding, Interface, reflect
+from dl4all.runtime.spirv.reflect import BufferBinding, Interface, reflect
 
-__all__ = ["Binding", "Interface", "Module", "Shader", "build", "load"]
+__all__ = ["BufferBinding", "Interface", "Shader", "SpirvModule", "build", "load"]
 
 # Beside runtime/ in a wheel and in a checkout. Not imported: runtime imports nothing that is above it.
 SHADERS = Path(__file__).absolute().parents[2] / "shaders"
@@ -73,7 +73,7 @@ PUSH_CONSTANTS: dict[str, list[tuple[frozenset[tuple[str, str]], Declared]]] = {
 
 
 @dataclass(frozen=True)
-class Module:
+class SpirvModule:
     """A compiled shader, as a backend takes it."""
 
     name: str
@@ -83,12 +83,12 @@ class Module:
 
 # Some 900 shaders are declared when dl4all is imported, and no size is in a define. Any number may be
 # generated while a program runs.
-_loaded: dict[tuple[Path, Shader], Module] = BoundedDict(4096)
+_loaded: dict[tuple[Path, Shader], SpirvModule] = BoundedDict(4096)
 _lock = fork.lock()
 log = logging.getLogger("dl4all")
 
 
-def load(shader: Shader, root: Path = SHADERS) -> Module:
+def load(shader: Shader, root: Path = SHADERS) -> SpirvModule:
     """The module of a shader. Safe to call from any thread; the same shader gives the same object."""
     module = _loaded.get((root, shader))
     if module is None:
@@ -163,7 +163,7 @@ def build(
     return written
 
 
-def _find_or_compile(shader: Shader, root: Path) -> Module:
+def _find_or_compile(shader: Shader, root: Path) -> SpirvModule:
     key = _key(shader, root)
     module = _read(shader, module_store.bundled_file(root, key))
     if module is None:
@@ -182,13 +182,13 @@ def _find_or_compile(shader: Shader, root: Path) -> Module:
     return module
 
 
-def _built_before(shader: Shader, key: str) -> Module | None:
+def _built_before(shader: Shader, key: str) -> SpirvModule | None:
     """The module that a compiler that is there no more has made of a generated shader."""
     files = module_store.user_files(key) if shader.source else ()
     return next((module for file in files if (module := _read(shader, file))), None)
 
 
-def _read(shader: Shader, file: Path) -> Module | None:
+def _read(shader: Shader, file: Path) -> SpirvModule | None:
     """The module in a file; None where there is none, or something else under a digest that is right."""
     code = file_cache.read(file)
     if code is None:
@@ -200,12 +200,12 @@ def _read(shader: Shader, file: Path) -> Module | None:
         return None
 
 
-def _module(shader: Shader, code: bytes) -> Module:
+def _module(shader: Shader, code: bytes) -> SpirvModule:
     """
     Raises:
         ShaderError: it is no SPIR-V, takes what dl4all cannot give, or other push constants than declared.
     """
-    module = Module(shader.name, code, reflect(code, shader.name))
+    module = SpirvModule(shader.name, code, reflect(code, shader.name))
     _check_push_constants(shader, module.interface)
     return module
 

@@ -14,7 +14,7 @@ HEADER_WORDS = 5
 GL_COMPUTE = 5
 
 
-class Op(IntEnum):
+class SpirvOp(IntEnum):
     """The instructions that describe an interface."""
 
     MEMBER_NAME = 6
@@ -42,13 +42,13 @@ class Op(IntEnum):
 
 
 TYPES = (
-    Op.TYPE_INT,
-    Op.TYPE_FLOAT,
-    Op.TYPE_VECTOR,
-    Op.TYPE_MATRIX,
-    Op.TYPE_ARRAY,
-    Op.TYPE_STRUCT,
-    Op.TYPE_POINTER,
+    SpirvOp.TYPE_INT,
+    SpirvOp.TYPE_FLOAT,
+    SpirvOp.TYPE_VECTOR,
+    SpirvOp.TYPE_MATRIX,
+    SpirvOp.TYPE_ARRAY,
+    SpirvOp.TYPE_STRUCT,
+    SpirvOp.TYPE_POINTER,
 )
 
 
@@ -81,7 +81,7 @@ class Mode(IntEnum):
     LOCAL_SIZE_ID = 38
 
 
-class Storage(IntEnum):
+class StorageClass(IntEnum):
     """Storage classes."""
 
     UNIFORM_CONSTANT = 0
@@ -127,26 +127,26 @@ def parse(code: bytes) -> Instructions:
 
 def _check_functions(ops: Instructions) -> None:
     """A module that was cut between two functions looks like a shorter one, but for what it calls."""
-    defined = {args[1] for args in ops[Op.FUNCTION]}
-    used = {args[2] for args in ops[Op.FUNCTION_CALL]} | {args[1] for args in ops[Op.ENTRY_POINT]}
-    if not used <= defined or len(ops[Op.FUNCTION]) != len(ops[Op.FUNCTION_END]):
+    defined = {args[1] for args in ops[SpirvOp.FUNCTION]}
+    used = {args[2] for args in ops[SpirvOp.FUNCTION_CALL]} | {args[1] for args in ops[SpirvOp.ENTRY_POINT]}
+    if not used <= defined or len(ops[SpirvOp.FUNCTION]) != len(ops[SpirvOp.FUNCTION_END]):
         raise ShaderError("damaged SPIR-V: functions are missing")
 
 
 def tabulate(ops: Instructions) -> Tables:
     """Look-up tables over a module's declarations."""
     decorations: dict[int, dict[int, int]] = defaultdict(dict)
-    for target, what, *value in ops[Op.DECORATE]:
+    for target, what, *value in ops[SpirvOp.DECORATE]:
         decorations[target][what] = value[0] if value else 0
     members: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
-    for target, member, what, *value in ops[Op.MEMBER_DECORATE]:
+    for target, member, what, *value in ops[SpirvOp.MEMBER_DECORATE]:
         members[target, member][what] = value[0] if value else 0
     return Tables(
         types={args[0]: (op, args[1:]) for op in TYPES for args in ops[op]},
-        constants={args[1]: args[2] for op in (Op.CONSTANT, Op.SPEC_CONSTANT) for args in ops[op]},
+        constants={args[1]: args[2] for op in (SpirvOp.CONSTANT, SpirvOp.SPEC_CONSTANT) for args in ops[op]},
         decorations=decorations,
         members=members,
-        names={(struct, member): text(name) for struct, member, *name in ops[Op.MEMBER_NAME]},
+        names={(struct, member): text(name) for struct, member, *name in ops[SpirvOp.MEMBER_NAME]},
     )
 
 

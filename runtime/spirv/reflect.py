@@ -13,8 +13,8 @@ from dl4all.runtime.spirv.parser import (
     Decoration,
     Instructions,
     Mode,
-    Op,
-    Storage,
+    SpirvOp,
+    StorageClass,
     Tables,
     parse,
     tabulate,
@@ -23,7 +23,7 @@ from dl4all.runtime.spirv.parser import (
 
 
 @dataclass(frozen=True)
-class Binding:
+class BufferBinding:
     """A storage buffer of descriptor set 0."""
 
     index: int
@@ -44,7 +44,7 @@ class Interface:
     """The interface of a compute shader."""
 
     entry: str
-    bindings: tuple[Binding, ...]
+    bindings: tuple[BufferBinding, ...]
     push_bytes: int
     spec_ids: tuple[int, ...]
     local_size: tuple[int, int, int]  # spec constants count with their defaults
@@ -109,9 +109,9 @@ def reflect(code: bytes, name: str = "module") -> Interface:
 
 
 def _interface(ops: Instructions) -> Interface:
-    if len(ops[Op.ENTRY_POINT]) != 1:
-        raise ShaderError(f"expected one entry point, got {len(ops[Op.ENTRY_POINT])}")
-    model, function, *name = ops[Op.ENTRY_POINT][0]
+    if len(ops[SpirvOp.ENTRY_POINT]) != 1:
+        raise ShaderError(f"expected one entry point, got {len(ops[SpirvOp.ENTRY_POINT])}")
+    model, function, *name = ops[SpirvOp.ENTRY_POINT][0]
     if model != GL_COMPUTE:
         raise ShaderError(f"expected a compute shader, got execution model {model}")
     tables = tabulate(ops)
@@ -126,10 +126,10 @@ def _interface(ops: Instructions) -> Interface:
         local_size_ids=size_ids,
         shared_bytes=sum(
             _shared_size(tables.types[args[0]][1][1], tables)
-            for args in ops[Op.VARIABLE]
-            if args[2] == Storage.WORKGROUP
+            for args in ops[SpirvOp.VARIABLE]
+            if args[2] == StorageClass.WORKGROUP
         ),
-        capabilities=tuple(CAPABILITIES.get(args[0], str(args[0])) for args in ops[Op.CAPABILITY]),
+        capabilities=tuple(CAPABILITIES.get(args[0], str(args[0])) for args in ops[SpirvOp.CAPABILITY]),
         counts_groups=any(
             of.get(Decoration.BUILT_IN) == BUILT_IN_NUM_WORKGROUPS for of in tables.decorations.values()
         ),
@@ -137,10 +137,10 @@ def _interface(ops: Instructions) -> Interface:
     )
 
 
-def _bindings(ops: Instructions, tables: Tables) -> tuple[Binding, ...]:
-    found: dict[int, Binding] = {}
-    for pointer, variable, storage, *_ in ops[Op.VARIABLE]:
-        if storage not in (Storage.UNIFORM_CONSTANT, Storage.UNIFORM, Storage.STORAGE_BUFFER):
+def _bindings(ops: Instructions, tables: Tables) -> tuple[BufferBinding, ...]:
+    found: dict[int, BufferBinding] = {}
+    for pointer, variable, storage, *_ in ops[SpirvOp.VARIABLE]:
+        if storage not in (StorageClass.UNIFORM_CONSTANT, StorageClass.UNIFORM, StorageClass.STORAGE_BUFFER):
             continue
         mine = tables.decorations[variable]
         if Decoration.BINDING not in mine:
@@ -151,20 +151,24 @@ def _bindings(ops: Instructions, tables: Tables) -> tuple[Binding, ...]:
                 f"binding {index} is in descriptor set {mine[Decoration.DESCRIPTOR_SET]}, not 0"
             )
         block = tables.types[pointer][1][1]
-        is_buffer = storage == Storage.STORAGE_BUFFER or Decoration.BUFFER_BLOCK in tables.decorations[block]
-        if not is_buffer or block not in tables.types or tables.types[block][0] != Op.TYPE_STRUCT:
+        is_buffer = (
+            storage == StorageClass.STORAGE_BUFFER or Decoration.BUFFER_BLOCK in tables.decorations[block]
+        )
+        if not is_buffer or block not in tables.types or tables.types[block][0] != SpirvOp.TYPE_STRUCT:
             raise ShaderError(f"binding {index} is not one storage buffer")
         said = [tables.members[block, member] for member in range(len(tables.types[block][1]))]
         readonly = Decoration.NON_WRITABLE in mine or all(Decoration.NON_WRITABLE in of for of in said)
         writeonly = Decoration.NON_READABLE in mine or all(Decoration.NON_READABLE in of for of in said)
         # Two views of one buffer (float and vec4) share a binding; it is read or written if either does so.
-        other = found.get(index, Binding(index, True, True))
-        found[index] = Binding(index, readonly and other.readonly, writeonly and other.writeonly)
+        other = found.get(index, BufferBinding(index, True, True))
+        found[index] = BufferBinding(index, readonly and other.readonly, writeonly and other.writeonly)
     return tuple(found[index] for index in sorted(found))
 
 
 def _push(ops: Instructions, tables: Tables) -> tuple[PushConstant, ...]:
-    blocks = [tables.types[args[0]][1][1] for args in ops[Op.VARIABLE] if args[2] == Storage.PUSH_CONSTANT]
+    blocks = [
+        tables.types[args[0]][1][1] for args in ops[SpirvOp.VARIABLE] if args[2] == StorageClass.PUSH_CONSTANT
+    ]
     found = [
         PushConstant(
             tables.names.get((block, member), ""),
@@ -180,32 +184,34 @@ def _push(ops: Instructions, tables: Tables) -> tuple[PushConstant, ...]:
 def _type_name(type: int, tables: Tables) -> str:
     """The name of a type in GLSL, as far as push constants have it."""
     op, operands = tables.types[type]
-    if op == Op.TYPE_ARRAY:
+    if op == SpirvOp.TYPE_ARRAY:
         return f"{_type_name(operands[0], tables)}[]"
-    if op == Op.TYPE_INT and operands[0] == 32:
+    if op == SpirvOp.TYPE_INT and operands[0] == 32:
         return "int" if operands[1] else "uint"
-    if op == Op.TYPE_FLOAT and operands[0] == 32:
+    if op == SpirvOp.TYPE_FLOAT and operands[0] == 32:
         return "float"
-    if op == Op.TYPE_VECTOR and operands[1] == 2 and _type_name(operands[0], tables) == "uint":
+    if op == SpirvOp.TYPE_VECTOR and operands[1] == 2 and _type_name(operands[0], tables) == "uint":
         return "uvec2"
     return f"type of opcode {op}"
 
 
 def _push_bytes(ops: Instructions, tables: Tables) -> int:
-    blocks = [tables.types[args[0]][1][1] for args in ops[Op.VARIABLE] if args[2] == Storage.PUSH_CONSTANT]
+    blocks = [
+        tables.types[args[0]][1][1] for args in ops[SpirvOp.VARIABLE] if args[2] == StorageClass.PUSH_CONSTANT
+    ]
     return max((_size(block, tables) for block in blocks), default=0)
 
 
 def _size(type: int, tables: Tables) -> int:
     """The bytes of a value in a block."""
     op, operands = tables.types[type]
-    if op in (Op.TYPE_INT, Op.TYPE_FLOAT):
+    if op in (SpirvOp.TYPE_INT, SpirvOp.TYPE_FLOAT):
         return operands[0] // 8
-    if op == Op.TYPE_VECTOR:
+    if op == SpirvOp.TYPE_VECTOR:
         return _size(operands[0], tables) * operands[1]
-    if op == Op.TYPE_ARRAY:
+    if op == SpirvOp.TYPE_ARRAY:
         return tables.decorations[type][Decoration.ARRAY_STRIDE] * tables.constants[operands[1]]
-    if op == Op.TYPE_STRUCT:
+    if op == SpirvOp.TYPE_STRUCT:
         return max((_member_end(type, i, member, tables) for i, member in enumerate(operands)), default=0)
     raise ShaderError(f"push constants hold a type of opcode {op}, whose size is not known")
 
@@ -215,11 +221,11 @@ def _shared_size(type: int, tables: Tables) -> int:
     if type not in tables.types:
         return 4  # bool
     op, operands = tables.types[type]
-    if op in (Op.TYPE_VECTOR, Op.TYPE_MATRIX):
+    if op in (SpirvOp.TYPE_VECTOR, SpirvOp.TYPE_MATRIX):
         return _shared_size(operands[0], tables) * operands[1]
-    if op == Op.TYPE_ARRAY:
+    if op == SpirvOp.TYPE_ARRAY:
         return _shared_size(operands[0], tables) * tables.constants.get(operands[1], 1)
-    if op == Op.TYPE_STRUCT:
+    if op == SpirvOp.TYPE_STRUCT:
         return sum(_shared_size(member, tables) for member in operands)
     return operands[0] // 8
 
@@ -227,7 +233,7 @@ def _shared_size(type: int, tables: Tables) -> int:
 def _member_end(block: int, index: int, type: int, tables: Tables) -> int:
     said = tables.members[block, index]
     op, operands = tables.types[type]
-    if op != Op.TYPE_MATRIX:
+    if op != SpirvOp.TYPE_MATRIX:
         return said[Decoration.OFFSET] + _size(type, tables)
     column, columns = operands
     lines = tables.types[column][1][1] if Decoration.ROW_MAJOR in said else columns
@@ -237,15 +243,15 @@ def _member_end(block: int, index: int, type: int, tables: Tables) -> int:
 def _local_size(
     ops: Instructions, tables: Tables, function: int
 ) -> tuple[tuple[int, int, int], tuple[int | None, int | None, int | None]]:
-    composites = ops[Op.CONSTANT_COMPOSITE] + ops[Op.SPEC_CONSTANT_COMPOSITE]
+    composites = ops[SpirvOp.CONSTANT_COMPOSITE] + ops[SpirvOp.SPEC_CONSTANT_COMPOSITE]
     # In this order: the built-in, where there is one, overrides the modes.
     for _, result, *sides in composites:
         if tables.decorations[result].get(Decoration.BUILT_IN) == BUILT_IN_WORKGROUP_SIZE:
             return _sizes_of(sides, tables)
-    for target, mode, *sides in ops[Op.EXECUTION_MODE_ID]:
+    for target, mode, *sides in ops[SpirvOp.EXECUTION_MODE_ID]:
         if (target, mode) == (function, Mode.LOCAL_SIZE_ID):
             return _sizes_of(sides, tables)
-    for target, mode, *sides in ops[Op.EXECUTION_MODE]:
+    for target, mode, *sides in ops[SpirvOp.EXECUTION_MODE]:
         if (target, mode) == (function, Mode.LOCAL_SIZE):
             x, y, z = sides
             return (x, y, z), (None, None, None)

@@ -21,8 +21,8 @@ from dl4all.runtime.spirv.parser import (
     HEADER_WORDS,
     Decoration,
     Instructions,
-    Op,
-    Storage,
+    SpirvOp,
+    StorageClass,
     Tables,
     parse,
     tabulate,
@@ -99,11 +99,11 @@ class _Declarations(Declarations):
 
     def component(self, format: TexelFormat) -> int:
         if format.kind == "float":
-            return self.type(Op.TYPE_FLOAT, 32)
-        return self.type(Op.TYPE_INT, 32, int(format.kind == "int"))
+            return self.type(SpirvOp.TYPE_FLOAT, 32)
+        return self.type(SpirvOp.TYPE_INT, 32, int(format.kind == "int"))
 
     def vector(self, format: TexelFormat, count: int) -> int:
-        return self.type(Op.TYPE_VECTOR, self.component(format), count)
+        return self.type(SpirvOp.TYPE_VECTOR, self.component(format), count)
 
     def image(self, format: TexelFormat) -> int:
         return self.type(TYPE_IMAGE, self.component(format), *IMAGE_OF_TEXELS)
@@ -130,9 +130,9 @@ def read_as_texels(code: bytes, interface: Interface) -> TexelShader | None:
     bindings = {
         b.variable: places[b.binding, b.format] if b.loads else first[b.binding] for b in buffers.values()
     }
-    constants = {args[1]: args[2] for args in ops[Op.CONSTANT]}
+    constants = {args[1]: args[2] for args in ops[SpirvOp.CONSTANT]}
     body = _body(words, buffers, bindings, chains, declarations, constants)
-    capability = instruction(Op.CAPABILITY, CAPABILITY_SAMPLED_BUFFER)
+    capability = instruction(SpirvOp.CAPABILITY, CAPABILITY_SAMPLED_BUFFER)
     rewritten = [*words[:3], declarations.bound, *words[4:HEADER_WORDS], *capability, *body]
     return TexelShader(struct.pack(f"<{len(rewritten)}I", *rewritten), descriptors)
 
@@ -142,9 +142,9 @@ def _candidates(ops: Instructions, tables: Tables, interface: Interface) -> dict
     readonly = {binding.index for binding in interface.bindings if binding.readonly}
     elements = {args[0]: args[1] for args in ops[TYPE_RUNTIME_ARRAY]}
     found = {}
-    for pointer, variable, storage, *_ in ops[Op.VARIABLE]:
+    for pointer, variable, storage, *_ in ops[SpirvOp.VARIABLE]:
         binding = tables.decorations[variable].get(Decoration.BINDING)
-        if storage not in (Storage.UNIFORM, Storage.STORAGE_BUFFER) or binding not in readonly:
+        if storage not in (StorageClass.UNIFORM, StorageClass.STORAGE_BUFFER) or binding not in readonly:
             continue
         block = tables.types[pointer][1][1]
         members = tables.types[block][1]
@@ -165,14 +165,14 @@ def _format(type: int, tables: Tables) -> tuple[TexelFormat | None, bool]:
     """Texels that hold values of a type, if any do, and whether these are of 64-bit words."""
     op, operands = tables.types.get(type, (0, ()))
     count = 1
-    if op == Op.TYPE_VECTOR:
+    if op == SpirvOp.TYPE_VECTOR:
         type, count = operands
         op, operands = tables.types[type]
-    if op == Op.TYPE_FLOAT and operands[0] == 32 and count != 3:
+    if op == SpirvOp.TYPE_FLOAT and operands[0] == 32 and count != 3:
         return TexelFormat(count, "float"), False
-    if op == Op.TYPE_INT and operands[0] == 32 and count != 3:
+    if op == SpirvOp.TYPE_INT and operands[0] == 32 and count != 3:
         return TexelFormat(count, "int" if operands[1] else "uint"), False
-    if op == Op.TYPE_INT and operands[0] == 64 and count <= 2:
+    if op == SpirvOp.TYPE_INT and operands[0] == 64 and count <= 2:
         return TexelFormat(2 * count, "uint"), True
     return None, False
 
@@ -182,7 +182,7 @@ def _chains(words: Sequence[int], buffers: dict[int, _Buffer]) -> dict[int, _Cha
     chains: dict[int, _Chain] = {}
     in_function = False
     for opcode, at, end in instructions(words):
-        in_function = in_function or opcode == Op.FUNCTION
+        in_function = in_function or opcode == SpirvOp.FUNCTION
         if not in_function or opcode in WITHOUT_POINTERS:
             continue
         operands = words[at + 1 : end]
@@ -201,9 +201,9 @@ def _chains(words: Sequence[int], buffers: dict[int, _Buffer]) -> dict[int, _Cha
 
 def _descriptors(ops: Instructions, tables: Tables, buffers: dict[int, _Buffer]) -> tuple[Descriptor, ...]:
     """The descriptors to bind. Two views of one buffer share a binding, but a texel buffer has one format."""
-    at = [tables.decorations[args[1]].get(Decoration.BINDING) for args in ops[Op.VARIABLE]]
+    at = [tables.decorations[args[1]].get(Decoration.BINDING) for args in ops[SpirvOp.VARIABLE]]
     spans = sorted({binding for binding in at if binding is not None})
-    stored = {b for args, b in zip(ops[Op.VARIABLE], at, strict=True) if args[1] not in buffers}
+    stored = {b for args, b in zip(ops[SpirvOp.VARIABLE], at, strict=True) if args[1] not in buffers}
     used = dict.fromkeys((buffer.binding, buffer.format) for buffer in buffers.values() if buffer.loads)
     found, more = [], []
     for span in spans:
@@ -228,9 +228,9 @@ def _body(
     functions: list[int] = []
     for opcode, at, end in instructions(words):
         operands = words[at + 1 : end]
-        if opcode == Op.VARIABLE and operands[1] in buffers:
+        if opcode == SpirvOp.VARIABLE and operands[1] in buffers:
             continue
-        if opcode == Op.DECORATE and operands[0] in buffers:
+        if opcode == SpirvOp.DECORATE and operands[0] in buffers:
             if operands[1] == Decoration.BINDING:
                 head += instruction(opcode, operands[0], Decoration.BINDING, bindings[operands[0]])
             elif operands[1] == Decoration.DESCRIPTOR_SET:
@@ -239,14 +239,16 @@ def _body(
             pass
         elif opcode == LOAD and operands[2] in chains:
             functions += _fetch(operands[0], operands[1], chains[operands[2]], declarations, constants)
-        elif functions or opcode == Op.FUNCTION:
+        elif functions or opcode == SpirvOp.FUNCTION:
             functions += words[at:end]
         else:
             head += words[at:end]
     for buffer in buffers.values():
         image = declarations.image(buffer.format)
-        pointer = declarations.type(Op.TYPE_POINTER, Storage.UNIFORM_CONSTANT, image)
-        declarations.words += instruction(Op.VARIABLE, pointer, buffer.variable, Storage.UNIFORM_CONSTANT)
+        pointer = declarations.type(SpirvOp.TYPE_POINTER, StorageClass.UNIFORM_CONSTANT, image)
+        declarations.words += instruction(
+            SpirvOp.VARIABLE, pointer, buffer.variable, StorageClass.UNIFORM_CONSTANT
+        )
     return head + declarations.words + functions
 
 

@@ -13,7 +13,7 @@ from dl4all.runtime import fork
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.protocols import Capabilities, Command, Memory, MemoryKind
 from dl4all.runtime.requirements import FEATURES
-from dl4all.runtime.spirv import Module
+from dl4all.runtime.spirv import SpirvModule
 from dl4all.runtime.unowned import unowned
 from dl4all.runtime.validation import check_allocation
 from dl4all.runtime.vulkan import debug_names, features
@@ -145,7 +145,7 @@ class VulkanBackend:
             return Memory(free_memory(self._physical, self.memory_types["device"].types[0]), total)
         return Memory(max(0, total - sum(buffer.nbytes for buffer in tuple(self.buffers))), total)
 
-    def program(self, module: Module, constants: Sequence[int]) -> VulkanProgram:
+    def program(self, module: SpirvModule, constants: Sequence[int]) -> VulkanProgram:
         return VulkanProgram(self, module, constants, texels=self.reads_texels)
 
     def writer(self, begin_flags: int) -> CommandWriter:

@@ -82,7 +82,7 @@ def supported(handle: Any, api_version: int, extensions: Collection[str]) -> fro
     return frozenset(found)
 
 
-class Request(NamedTuple):
+class DeviceRequest(NamedTuple):
     """The features and extensions that go into VkDeviceCreateInfo."""
 
     chain: Any  # its pNext
@@ -90,14 +90,14 @@ class Request(NamedTuple):
     extensions: list[str]
 
 
-def request(wanted: frozenset[str], api_version: int) -> Request:
+def request(wanted: frozenset[str], api_version: int) -> DeviceRequest:
     """Enable features that :func:`supported` found."""
     groups = [group for group in GROUPS if wanted & group.members.keys()]
     chain, _ = _chain(groups, wanted)
     core = {member: name in wanted for name, member in CORE.items()}
     needed = [group.extension for group in groups if api_version < group.core and group.extension]
     needed += [extension for name, extension in EXTENSIONS.items() if name in wanted]
-    return Request(chain, api().ffi.new("VkPhysicalDeviceFeatures*", core), needed)
+    return DeviceRequest(chain, api().ffi.new("VkPhysicalDeviceFeatures*", core), needed)
 
 
 def _defined(group: Group, api_version: int, extensions: Collection[str]) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dl4all.errors import PipelineError
 from dl4all.runtime.protocols import Span
 from dl4all.runtime.requirements import check_interface
-from dl4all.runtime.spirv import Module
+from dl4all.runtime.spirv import SpirvModule
 from dl4all.runtime.spirv.texel_buffers import Descriptor, read_as_texels
 from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.structs import array, create, destroy, struct
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DISPATCH_BASE = 16  # VK_PIPELINE_CREATE_DISPATCH_BASE_BIT, which the package lacks
 
 
-class Bound(NamedTuple):
+class BoundDescriptor(NamedTuple):
     """A descriptor of a program, in Vulkan's numbers."""
 
     binding: int
@@ -55,7 +55,7 @@ class VulkanProgram:
     )
 
     def __init__(
-        self, backend: VulkanBackend, module: Module, constants: Sequence[int], *, texels: bool = False
+        self, backend: VulkanBackend, module: SpirvModule, constants: Sequence[int], *, texels: bool = False
     ) -> None:
         check_interface(module, constants, backend.info.limits, backend.features)
         self._backend = backend
@@ -195,15 +195,17 @@ class VulkanProgram:
         destroy("ShaderModule", device, self._shader)
 
 
-def _storage_buffers(module: Module) -> tuple[Descriptor, ...]:
+def _storage_buffers(module: SpirvModule) -> tuple[Descriptor, ...]:
     return tuple(Descriptor(binding.index, binding.index, None) for binding in module.interface.bindings)
 
 
-def _bound(descriptor: Descriptor) -> Bound:
+def _bound(descriptor: Descriptor) -> BoundDescriptor:
     vulkan, (binding, span, texels) = api(), descriptor
     if texels is None:
-        return Bound(binding, span, vulkan.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 0, 1)
+        return BoundDescriptor(binding, span, vulkan.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 0, 1)
     channels = {1: "R32", 2: "R32G32", 4: "R32G32B32A32"}[texels.components]
     kind = {"float": "SFLOAT", "uint": "UINT", "int": "SINT"}[texels.kind]
     format = getattr(vulkan, f"VK_FORMAT_{channels}_{kind}")
-    return Bound(binding, span, vulkan.VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, format, texels.nbytes)
+    return BoundDescriptor(
+        binding, span, vulkan.VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, format, texels.nbytes
+    )

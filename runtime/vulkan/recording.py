@@ -20,7 +20,7 @@ from dl4all.runtime.split_dispatch import cut
 from dl4all.runtime.vulkan.buffer import destroy_views
 from dl4all.runtime.vulkan.commands import allocate_commands, descriptor_pool
 from dl4all.runtime.vulkan.instance import api
-from dl4all.runtime.vulkan.segment import Bound, ChangingSegment, Segment, Step
+from dl4all.runtime.vulkan.segment import BoundProgram, ChangingSegment, Segment, SegmentStep
 from dl4all.runtime.vulkan.structs import create, destroy
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 CHANGING_SEGMENTS = 16  # of a submission; more command buffers cost more than a few commands written again
 
 
-class Piece:
+class Submission:
     """The content of one submission: command buffers, in order."""
 
-    def __init__(self, steps: Sequence[Step], changing: Collection[int]) -> None:
+    def __init__(self, steps: Sequence[SegmentStep], changing: Collection[int]) -> None:
         parts = segments([step.command in changing for step in steps], CHANGING_SEGMENTS)
         self.buffers: Any = api().ffi.new("VkCommandBuffer[]", len(parts))
         self.count = len(parts)
@@ -59,10 +59,10 @@ class VulkanRecording:
         self.lock = threading.RLock()  # held by who replays it
         self.hazards = Hazards()  # what the commands that stay read and write
         self.device = backend.device
-        self.bound: dict[int, Bound] = {}  # of the commands that stay
+        self.bound: dict[int, BoundProgram] = {}  # of the commands that stay
         self._backend = backend
         self._views: list[Any] = []  # that no buffer keeps
-        self._pieces: list[Piece] = []
+        self._pieces: list[Submission] = []
         self._outdated: set[ChangingSegment] = set()  # whose commands changed
         self.write = backend.writer(api().VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT)
         self._descriptors = self.command_pool = api().ffi.NULL
@@ -75,7 +75,7 @@ class VulkanRecording:
                 queueFamilyIndex=backend.queue_family,
             )
             self._bind()
-            self._pieces = [Piece(steps, self._commands.changing) for steps in self._plan()]
+            self._pieces = [Submission(steps, self._commands.changing) for steps in self._plan()]
             self._write_what_stays()
         except BaseException:
             self._release()
@@ -96,9 +96,9 @@ class VulkanRecording:
             program = command.program.fitting(command.spans)
             # The writer's set is overwritten by its next call.
             found = self.write.descriptors(self._descriptors, program, command.spans, self._views)
-            self.bound[index] = Bound(program, api().ffi.new("VkDescriptorSet*", found[0]))
+            self.bound[index] = BoundProgram(program, api().ffi.new("VkDescriptorSet*", found[0]))
 
-    def _plan(self) -> list[list[Step]]:
+    def _plan(self) -> list[list[SegmentStep]]:
         """The commands in pieces, one for each submission, none predicted to run for too long.
 
         Those that do not depend on each other go together, so that as few barriers as possible are between.
@@ -108,7 +108,7 @@ class VulkanRecording:
             if index not in self._commands.changing:
                 self.hazards.add(reads, writes)
         level_of = levels(used)
-        pieces: list[list[Step]] = [[]]
+        pieces: list[list[SegmentStep]] = [[]]
         seconds, level = 0.0, 0
         # No system stops what its own processor computes, so there all commands are one submission.
         most = math.inf if self._backend.info.type == "software" else SUBMISSION_SECONDS
@@ -121,14 +121,14 @@ class VulkanRecording:
                 seconds = 0.0
             seconds += lasts
             if not isinstance(command, Dispatch):
-                pieces[-1].append(Step(index, depends, (0, 0, 0), (0, 0, 0)))
+                pieces[-1].append(SegmentStep(index, depends, (0, 0, 0), (0, 0, 0)))
                 continue
             whole = command.program.module.interface.counts_groups or lasts <= SUBMISSION_SECONDS
             tiles = [((0, 0, 0), command.groups)] if whole else cut(command.groups, lasts, SUBMISSION_SECONDS)
             for first, groups in tiles:
                 if first != (0, 0, 0):
                     pieces.append([])
-                pieces[-1].append(Step(index, depends and first == (0, 0, 0), first, groups))
+                pieces[-1].append(SegmentStep(index, depends and first == (0, 0, 0), first, groups))
         return pieces
 
     def _write_what_stays(self) -> None:
@@ -158,7 +158,7 @@ class VulkanRecording:
         )
         self._commands.replace(different)
 
-    def ready(self) -> list[Piece]:
+    def ready(self) -> list[Submission]:
         """The command buffers to submit, which may be running already.
 
         Raises:

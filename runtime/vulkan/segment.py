@@ -27,7 +27,7 @@ VERSIONS = 4  # of a segment
 Uses = tuple[list[Span], list[Span]]
 
 
-class Step(NamedTuple):
+class SegmentStep(NamedTuple):
     """A command, or a tile of a long one."""
 
     command: int  # its index
@@ -36,7 +36,7 @@ class Step(NamedTuple):
     groups: Grid
 
 
-class Bound(NamedTuple):
+class BoundProgram(NamedTuple):
     """A dispatch's program, as it fits the spans, and the descriptor set that binds them."""
 
     program: VulkanProgram
@@ -49,7 +49,9 @@ class Segment:
     It ends with a barrier where ``closes`` says so: what is written often holds as little as possible.
     """
 
-    def __init__(self, steps: Sequence[Step], buffers: Any, position: int, *, closes: bool = False) -> None:
+    def __init__(
+        self, steps: Sequence[SegmentStep], buffers: Any, position: int, *, closes: bool = False
+    ) -> None:
         self.steps = tuple(steps)
         self._closes = closes
         self._buffers, self._position = buffers, position
@@ -65,7 +67,7 @@ class Segment:
         buffer: Any,
         recording: VulkanRecording,
         changing: Mapping[int, Dispatch],
-        bound: Mapping[int, Bound],
+        bound: Mapping[int, BoundProgram],
     ) -> None:
         """Record the steps; `changing` dispatches are bound as `bound` says."""
         write.begin(buffer)
@@ -169,7 +171,7 @@ class Version:
         self._calls = []
         self.uses = _uses(wanted)
         self._push = [bytearray(command.push) for command in wanted]
-        bound, changing = dict[int, Bound](), dict[int, Dispatch]()
+        bound, changing = dict[int, BoundProgram](), dict[int, Dispatch]()
         for index, command, push in zip(segment.slots, wanted, self._push, strict=True):
             bound[index] = self._bind(recording.write, index, command)
             held: Any = push
@@ -180,7 +182,7 @@ class Version:
         if recording.write.repeats and not copies:
             self._calls = kept.calls
 
-    def _bind(self, write: CommandWriter, index: int, command: Dispatch) -> Bound:
+    def _bind(self, write: CommandWriter, index: int, command: Dispatch) -> BoundProgram:
         """The descriptor set of a changing dispatch, which may not run, on its spans."""
         program = command.program.fitting(command.spans)
         found = self._sets.get((index, program))
@@ -194,7 +196,7 @@ class Version:
             destroy_views(self._device, found.views)
             write.update_descriptors(found.handle, program, command.spans, found.views)
             found.spans = command.spans
-        return Bound(program, found.handle)
+        return BoundProgram(program, found.handle)
 
     def free(self) -> None:
         """The command buffer goes with its pool."""
@@ -208,7 +210,7 @@ class ChangingSegment(Segment):
 
     def __init__(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[SegmentStep],
         buffers: Any,
         position: int,
         slots: Sequence[int],

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
 from dl4all.runtime import speed_records
-from dl4all.runtime.profiler.recorder import Event
+from dl4all.runtime.profiler.recorder import RecordedEvent
 from dl4all.runtime.registry import hardware_name
 from dl4all.runtime.work import Speeds
 from dl4all.scheduler.cost.cost_model import calibrated
@@ -49,7 +49,7 @@ class Sample(NamedTuple):
     calls: int = 1
 
 
-def fit(profile: Profile | Iterable[Event], device: Device) -> Speeds:
+def fit(profile: Profile | Iterable[RecordedEvent], device: Device) -> Speeds:
     """The speeds that explain a profile best.
 
     Args:
@@ -100,7 +100,7 @@ def keep(speeds: Speeds, device: Device) -> None:
     speed_records.store(hardware_name(device.name), device.info, speeds)
 
 
-def samples(events: Iterable[Event], device: Device) -> list[Sample]:
+def samples(events: Iterable[RecordedEvent], device: Device) -> list[Sample]:
     """The times of the ops on a device.
 
     On a host it is the time of the call. Elsewhere an op takes the time of its kernels, or that to record
@@ -120,10 +120,12 @@ def samples(events: Iterable[Event], device: Device) -> list[Sample]:
     ]
 
 
-def _outermost(events: Iterable[Event], device: str) -> list[tuple[Event, list[Event]]]:
+def _outermost(
+    events: Iterable[RecordedEvent], device: str
+) -> list[tuple[RecordedEvent, list[RecordedEvent]]]:
     """Each op that no other op called, with the kernels that it and those that it called launched."""
-    calls: list[tuple[Event, list[Event]]] = []
-    open_calls: dict[int, tuple[Event, list[Event]]] = {}  # of each thread
+    calls: list[tuple[RecordedEvent, list[RecordedEvent]]] = []
+    open_calls: dict[int, tuple[RecordedEvent, list[RecordedEvent]]] = {}  # of each thread
     for event in events:
         call = open_calls.get(event.thread)
         if event.kind == "op" and event.device == device:
@@ -135,7 +137,7 @@ def _outermost(events: Iterable[Event], device: str) -> list[tuple[Event, list[E
     return calls
 
 
-def _with_transfers(speeds: Speeds, events: Iterable[Event], device: Device) -> Speeds:
+def _with_transfers(speeds: Speeds, events: Iterable[RecordedEvent], device: Device) -> Speeds:
     """The speeds with those of the profile's copies, if it has some."""
     copies: dict[tuple[str, int], list[float]] = {}
     for event in events:

@@ -9,7 +9,7 @@ from dl4all.runtime import spirv
 from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.runtime.protocols import Backend, Grid, Program
 from dl4all.runtime.requirements import check_bindings
-from dl4all.runtime.spirv import Module
+from dl4all.runtime.spirv import SpirvModule
 from dl4all.scheduler.device.plan_table import PlanTable
 
 
@@ -84,7 +84,7 @@ class Programs:
             for key in list(self._compiled)[: -(-self._most // 2)]:
                 self._compiled.pop(key).free()
 
-    def _build(self, launch: Launch, module: Module) -> Program:
+    def _build(self, launch: Launch, module: SpirvModule) -> Program:
         """
         Raises:
             PipelineError: the driver does not build it.
@@ -105,7 +105,7 @@ class Programs:
         )
 
 
-def _check_interface(launch: Launch, module: Module, bindings: int) -> None:
+def _check_interface(launch: Launch, module: SpirvModule, bindings: int) -> None:
     """
     Raises:
         ShaderError: the shader's interface is not what the launch says.

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from dl4all.errors import DeviceError, FileFormatError
 from dl4all.runtime.profiler import recorder
-from dl4all.runtime.profiler.recorder import Event, Recorder
+from dl4all.runtime.profiler.recorder import RecordedEvent, Recorder
 from dl4all.runtime.profiler.table import table
 from dl4all.runtime.profiler.trace import trace
 from dl4all.runtime.profiler.utilisation import Utilisation, utilisation
@@ -82,7 +82,7 @@ class Profile:
             self.seconds = time.perf_counter() - self._begun
 
     @property
-    def events(self) -> list[Event]:
+    def events(self) -> list[RecordedEvent]:
         """Everything that was recorded, in the order in which it began on the host."""
         return [] if self._recorder is None else self._recorder.events
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from dl4all.runtime.profiler import recorder
-from dl4all.runtime.profiler.recorder import Event, Recorder
+from dl4all.runtime.profiler.recorder import RecordedEvent, Recorder
 
 if TYPE_CHECKING:
     from dl4all.scheduler.device.device import Device
@@ -48,7 +48,7 @@ def begin(task: Task, device: Device) -> Callable[[Task, State], None] | None:
     return functools.partial(_end, active, event)
 
 
-def _end(active: Recorder, event: Event, task: Task, state: State) -> None:
+def _end(active: Recorder, event: RecordedEvent, task: Task, state: State) -> None:
     _here.device = _here.stream = ""
     _here.virtual = False
     active.end_task(event, task.ended, state)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dl4all.scheduler.streams.task import Task
 
 
-class Point(NamedTuple):
+class StreamPoint(NamedTuple):
     """The progress of the device when a stream came to an event. The result of the event's task."""
 
     reached: Any  # the backend's event, or the virtual time of a simulated device
@@ -54,17 +54,17 @@ class Event:
         """Let what a stream is given from now on begin when the event has come."""
         stream.wait_event(self)
 
-    def stamp(self, device: Device) -> Point:
+    def stamp(self, device: Device) -> StreamPoint:
         """Called by the stream when it has come to this point."""
         if device.simulated is not None:
             device.simulated.check()
             reached = device.simulated.computed_until
-            return Point(reached, max(reached, clock.now()) if self._timed else None, _nothing)
+            return StreamPoint(reached, max(reached, clock.now()) if self._timed else None, _nothing)
         if self._timed:
             device.synchronize()
         seconds = time.perf_counter() if self._timed else None
         look = partial(device.index_errors.look, device.index_errors.count)
-        return Point(device.record_event(), seconds, look)
+        return StreamPoint(device.record_event(), seconds, look)
 
     def query(self) -> bool:
         """Whether it has come; an event that was never recorded has.

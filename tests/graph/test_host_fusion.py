@@ -14,7 +14,7 @@ from dl4all.graph.host import blocks
 from dl4all.graph.host.calls import calls_of
 from dl4all.graph.host.executable import HostExecutable
 from dl4all.graph.host.fusion import fused
-from dl4all.graph.ir.graph import Binding, Buffer, Graph, HostCall, Node, Value
+from dl4all.graph.ir.graph import Binding, Graph, GraphBuffer, HostCall, Node, Value
 from dl4all.graph.tracing.trace import trace
 from dl4all.nn import functional as F
 from dl4all.ops import REGISTRY
@@ -161,7 +161,7 @@ def test_numbers_that_vary_are_those_of_the_call() -> None:
     work = HostWork(BodyCall("mul", REGISTRY["mul"].body, (TENSOR, number), {}), (view, view))
     call = HostCall("mul", work, (Binding(0, 0, 12), Binding(1, 0, 12)), (False, True))
     node = Node("mul", reads=(Value(0, 0),), writes=(Value(1, 1),), commands=(call,))
-    buffers = {0: Buffer(0, 12, "input"), 1: Buffer(1, 12, "output")}
+    buffers = {0: GraphBuffer(0, 12, "input"), 1: GraphBuffer(1, 12, "output")}
     graph = Graph("cpu", buffers, (node,), (0,), sources=("number",))
     executable = HostExecutable(graph, dl.device("cpu"), {})
     x = dl.tensor([1.0, 2.0, 3.0], device="cpu")

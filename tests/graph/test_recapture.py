@@ -9,7 +9,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ShapeError
-from dl4all.graph.ir.graph import BoundLaunch, Buffer, Graph, Operand, Value
+from dl4all.graph.ir.graph import BoundLaunch, Graph, GraphBuffer, Operand, Value
 from dl4all.graph.tracing.recapture import CannotRecapture, Draft, shaped
 from dl4all.ops.conv import algorithms
 from dl4all.ops.core.op import REGISTRY
@@ -21,7 +21,7 @@ RNG = np.random.default_rng(18)
 
 def graph_of(device: str, *arrays: Any, kind: Any = "input") -> tuple[Graph, list[Operand]]:
     """A graph without nodes, and an operand for each array."""
-    buffers = {n: Buffer(n, array.nbytes, kind) for n, array in enumerate(arrays)}
+    buffers = {n: GraphBuffer(n, array.nbytes, kind) for n, array in enumerate(arrays)}
     operands = [
         Operand(Value(n, 0), array.shape, array.dtype.name, contiguous_strides(array.shape))
         for n, array in enumerate(arrays)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from dl4all.errors import GraphError
-from dl4all.graph.ir.graph import Binding, BoundLaunch, Buffer, Graph, HostCall, Node, Operand, Value
+from dl4all.graph.ir.graph import Binding, BoundLaunch, Graph, GraphBuffer, HostCall, Node, Operand, Value
 from dl4all.graph.ir.parser import parse_graph
 from dl4all.graph.ir.text import print_graph
 from dl4all.runtime.spirv import Shader
@@ -29,7 +29,7 @@ def test_what_is_printed_is_read_back(graph: Graph) -> None:
 
 
 def _graph(*nodes: Node) -> Graph:
-    buffers = {0: Buffer(0, 24, "input", "x"), 1: Buffer(1, 24, "temporary")}
+    buffers = {0: GraphBuffer(0, 24, "input", "x"), 1: GraphBuffer(1, 24, "temporary")}
     return Graph("vulkan:0", buffers, nodes, (0,), (_tensor(1, 1),), ("dropout",))
 
 

@@ -16,7 +16,7 @@ from dl4all.host_kernels.conv.convolution import convolution_launch
 from dl4all.ops.conv import host
 from dl4all.ops.conv.convolution import ConvArgs
 from dl4all.ops.core.kernels import host_kernel
-from dl4all.ops.core.kernels.host_kernel import HostLaunch, Layout
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import target
 from tests.conftest import run_python
@@ -96,9 +96,11 @@ class Guarded:
         self._around[guard : guard + count].reshape(shape)[inside] = False
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ArrayLayout:
         itemsize = self.array.itemsize
-        return Layout(self.array.shape, self.array.dtype, tuple(s // itemsize for s in self.array.strides))
+        return ArrayLayout(
+            self.array.shape, self.array.dtype, tuple(s // itemsize for s in self.array.strides)
+        )
 
     def check(self) -> None:
         """Fail if something around the array was written."""
@@ -211,7 +213,7 @@ def test_epilogues(number: int, bias: bool, added: bool, relu: bool) -> None:
     expected = np.maximum(expected, 0) if relu else expected
     operands = [Guarded(x), Guarded(w), *([Guarded(b)] if bias else []), *([Guarded(other)] if added else [])]
 
-    def prepare(out: Layout, x: Layout, w: Layout, *others: Layout) -> HostLaunch:
+    def prepare(out: ArrayLayout, x: ArrayLayout, w: ArrayLayout, *others: ArrayLayout) -> HostLaunch:
         return convolution_launch(out, x, w, others[0] if bias else None, case.args, added=added, relu=relu)
 
     close(computed(prepare, case.out, *operands), expected)
@@ -239,7 +241,7 @@ def test_special_numbers_reach_what_they_reach_in_numpy(case: Case, bad: float) 
     for name, shape, operands, expected, more in pairs:
         guarded = [Guarded(operand) for operand in operands]
 
-        def prepare(*layouts: Layout, name: str = name, more: dict[str, Any] = more) -> HostLaunch:
+        def prepare(*layouts: ArrayLayout, name: str = name, more: dict[str, Any] = more) -> HostLaunch:
             extra = (None,) if name != "conv_weight" else ()
             launch: HostLaunch = prepared(name, **case.arguments, **more)(*layouts, *extra)
             return launch
@@ -311,6 +313,6 @@ def test_layers_use_kernels() -> None:
 )
 def test_other_convolutions_are_left_to_numpy(x: tuple[int, ...], w: tuple[int, ...], groups: int) -> None:
     case = Case(x, w, groups=groups)
-    out, input, weight = (Layout(shape, np.dtype(np.float32)) for shape in (case.out, x, w))
+    out, input, weight = (ArrayLayout(shape, np.dtype(np.float32)) for shape in (case.out, x, w))
     with pytest.raises(NoKernel):
         convolution_launch(out, input, weight, None, case.args)

@@ -7,24 +7,24 @@ from itertools import product
 import pytest
 
 from dl4all.errors import ArgumentError
-from dl4all.multi_device.schedule import Schedule, Step, bubble, most_alive, only, schedule_of
+from dl4all.multi_device.schedule import Schedule, StageStep, bubble, most_alive, only, schedule_of
 
 NAMES = ("1f1b", "gpipe")
 SIZES = [(p, m) for p, m in product((1, 2, 3, 4, 8), (1, 2, 3, 5, 8, 16))]
 
 
-def needs(stage: int, step: Step, stages: int) -> list[tuple[int, Step]]:
+def needs(stage: int, step: StageStep, stages: int) -> list[tuple[int, StageStep]]:
     """What must be done before a step."""
     if step.kind == "forward":
         return [(stage - 1, step)] if stage else []
-    own = (stage, Step("forward", step.micro_batch))
+    own = (stage, StageStep("forward", step.micro_batch))
     return [own, (stage + 1, step)] if stage + 1 < stages else [own]
 
 
-def finish_times(schedule: Schedule, forward: float, backward: float) -> dict[tuple[int, Step], float]:
+def finish_times(schedule: Schedule, forward: float, backward: float) -> dict[tuple[int, StageStep], float]:
     """When each step ends, if every stage begins its next step as soon as it can."""
     stages = len(schedule)
-    ends: dict[tuple[int, Step], float] = {}
+    ends: dict[tuple[int, StageStep], float] = {}
     free, position = [0.0] * stages, [0] * stages
     while any(position[s] < len(schedule[s]) for s in range(stages)):
         ready = [
@@ -45,7 +45,7 @@ def finish_times(schedule: Schedule, forward: float, backward: float) -> dict[tu
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("stages", "micro_batches"), SIZES)
 def test_every_micro_batch_goes_through_once(name: str, stages: int, micro_batches: int) -> None:
-    every = sorted(Step(kind, i) for kind in ("forward", "backward") for i in range(micro_batches))
+    every = sorted(StageStep(kind, i) for kind in ("forward", "backward") for i in range(micro_batches))
     schedule = schedule_of(name, stages, micro_batches)
     assert [sorted(steps) for steps in schedule] == [every] * stages
 
@@ -76,7 +76,7 @@ def test_no_step_needs_one_of_a_later_round(name: str, stages: int, micro_batche
 
 
 def test_one_way_only() -> None:
-    assert only("backward", 2, 2) == [[Step("backward", 0), Step("backward", 1)]] * 2
+    assert only("backward", 2, 2) == [[StageStep("backward", 0), StageStep("backward", 1)]] * 2
 
 
 @pytest.mark.parametrize(("name", "stages", "micro_batches"), [("zb", 2, 2), ("1f1b", 0, 2), ("gpipe", 2, 0)])

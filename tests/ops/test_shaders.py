@@ -242,7 +242,7 @@ def _record(monkeypatch: pytest.MonkeyPatch) -> set[spirv.Shader]:
     loaded: set[spirv.Shader] = set()
     load = spirv.load
 
-    def recording(shader: spirv.Shader, *rest: Any) -> spirv.Module:
+    def recording(shader: spirv.Shader, *rest: Any) -> spirv.SpirvModule:
         loaded.add(shader)
         return load(shader, *rest)
 

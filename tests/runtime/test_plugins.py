@@ -16,7 +16,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import BackendMissingError, UnknownDeviceError
 from dl4all.runtime import measurements, plugins, registry
-from dl4all.runtime.plugins import BUILT_IN, Source
+from dl4all.runtime.plugins import BUILT_IN, DeviceSource
 from tests.conftest import REPOSITORY, run_python
 
 GOOD = """
@@ -83,7 +83,7 @@ def usual() -> list[str]:
 
 @pytest.mark.parametrize("entry", BUILT_IN, ids=lambda entry: entry.name)
 def test_dl4alls_own_backends_come_the_same_way(entry: EntryPoint) -> None:
-    source: Source = import_module(entry.value)
+    source: DeviceSource = import_module(entry.value)
     assert plugins.load().sources[entry.name] is source
     assert not plugins.load().refused
 

@@ -6,15 +6,15 @@ import threading
 
 import pytest
 
-from dl4all.runtime.scopes import Setting, assigned
+from dl4all.runtime.scopes import ScopedSetting, assigned
 
 
 @pytest.fixture
-def setting() -> Setting[int]:
-    return Setting(0)
+def setting() -> ScopedSetting[int]:
+    return ScopedSetting(0)
 
 
-def test_blocks_within_blocks(setting: Setting[int]) -> None:
+def test_blocks_within_blocks(setting: ScopedSetting[int]) -> None:
     with assigned(setting, 1):
         with assigned(setting, 2):
             assert setting.value == 2
@@ -25,7 +25,7 @@ def test_blocks_within_blocks(setting: Setting[int]) -> None:
     assert setting.value == 0
 
 
-def test_a_block_that_is_garbage_has_ended(setting: Setting[int]) -> None:
+def test_a_block_that_is_garbage_has_ended(setting: ScopedSetting[int]) -> None:
     block = assigned(setting, 1)
     block.__enter__()
     assert setting.value == 1
@@ -33,7 +33,7 @@ def test_a_block_that_is_garbage_has_ended(setting: Setting[int]) -> None:
     assert setting.value == 0
 
 
-def test_an_outer_block_ends_what_is_within(setting: Setting[int]) -> None:
+def test_an_outer_block_ends_what_is_within(setting: ScopedSetting[int]) -> None:
     """And the inner one changes nothing when it is closed later."""
     with assigned(setting, 1):
         inner = assigned(setting, 2)
@@ -45,7 +45,7 @@ def test_an_outer_block_ends_what_is_within(setting: Setting[int]) -> None:
     assert setting.value == 0
 
 
-def test_another_thread_closes_a_block(setting: Setting[int]) -> None:
+def test_another_thread_closes_a_block(setting: ScopedSetting[int]) -> None:
     """Garbage collection may come to it anywhere."""
     blocks = [assigned(setting, 1)]
     blocks[0].__enter__()
@@ -63,7 +63,7 @@ def test_another_thread_closes_a_block(setting: Setting[int]) -> None:
     assert setting.value == 0
 
 
-def test_threads_have_values_of_their_own(setting: Setting[int]) -> None:
+def test_threads_have_values_of_their_own(setting: ScopedSetting[int]) -> None:
     seen = list[int]()
     with assigned(setting, 1):
         thread = threading.Thread(target=lambda: seen.append(setting.value))

@@ -155,7 +155,7 @@ def test_programs_are_built_once(gpu: Device, monkeypatch: pytest.MonkeyPatch) -
     built: list[tuple[int, ...]] = []
     real = gpu._backend.program
 
-    def count(module: spirv.Module, values: tuple[int, ...]) -> Any:
+    def count(module: spirv.SpirvModule, values: tuple[int, ...]) -> Any:
         built.append(values)
         return real(module, values)
 

@@ -28,7 +28,7 @@ from dl4all.runtime.kompute.library import typed
 from dl4all.runtime.null.faults import FaultyBackend
 from dl4all.runtime.profiler.trace import trace
 from dl4all.runtime.protocols import Program
-from dl4all.runtime.spirv import Module, Shader
+from dl4all.runtime.spirv import Shader, SpirvModule
 from dl4all.runtime.vulkan import program as vulkan_program
 from dl4all.runtime.vulkan.instance import api
 from dl4all.scheduler import fallback
@@ -64,7 +64,7 @@ class PickyBackend:
         self.info = self.backend.info
         self.asked: list[tuple[str, tuple[int, ...]]] = []
 
-    def program(self, module: Module, constants: Sequence[int]) -> Program:
+    def program(self, module: SpirvModule, constants: Sequence[int]) -> Program:
         """What the driver does."""
         self.asked.append((module.name, tuple(constants)))
         if self.refuses(module.name):

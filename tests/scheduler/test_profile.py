@@ -16,7 +16,7 @@ from dl4all.ops.conv import algorithms, im2col
 from dl4all.ops.core.kernels.host_kernel import HostPlan
 from dl4all.runtime import registry
 from dl4all.runtime.profiler import recorder
-from dl4all.runtime.profiler.recorder import Event
+from dl4all.runtime.profiler.recorder import RecordedEvent
 from dl4all.runtime.vulkan import stream as vulkan_stream
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.runtime.vulkan.timestamps import Timestamps
@@ -35,7 +35,7 @@ def off() -> Iterator[None]:
     assert left is None
 
 
-def of(p: Any, kind: str) -> list[Event]:
+def of(p: Any, kind: str) -> list[RecordedEvent]:
     return [event for event in p.events if event.kind == kind]
 
 

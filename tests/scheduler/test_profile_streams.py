@@ -11,7 +11,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.runtime.profiler.phase import phase
-from dl4all.runtime.profiler.recorder import Event
+from dl4all.runtime.profiler.recorder import RecordedEvent
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.description import Failure
 from dl4all.scheduler.cost.simulation import simulated_device
@@ -19,7 +19,7 @@ from dl4all.scheduler.cost.simulation import simulated_device
 SECONDS = 60.0  # that anything may take
 
 
-def of(p: Any, kind: str) -> list[Event]:
+def of(p: Any, kind: str) -> list[RecordedEvent]:
     return [event for event in p.events if event.kind == kind]
 
 

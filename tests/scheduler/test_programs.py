@@ -11,7 +11,7 @@ from dl4all.ops.conv.algorithms import forced
 from dl4all.ops.conv.implicit_gemm import IMPLICIT_GEMM
 from dl4all.runtime import spirv
 from dl4all.runtime.null.backend import NullBackend
-from dl4all.runtime.spirv import Module
+from dl4all.runtime.spirv import SpirvModule
 from dl4all.scheduler.device.programs import Launch, Programs
 from tests.conftest import need
 
@@ -54,7 +54,7 @@ def test_what_the_driver_refuses_is_forgotten_in_the_end(monkeypatch: pytest.Mon
     backend = NullBackend()
     asked: list[object] = []
 
-    def refuse(module: Module, constants: object) -> None:
+    def refuse(module: SpirvModule, constants: object) -> None:
         asked.append(constants)
         raise PipelineError("[null] no")
 

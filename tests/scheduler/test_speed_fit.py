@@ -15,7 +15,7 @@ import dl4all as dl
 from dl4all.errors import ArgumentError
 from dl4all.runtime import device_records, file_cache, speed_records
 from dl4all.runtime.null.backend import NullBackend
-from dl4all.runtime.profiler.recorder import Event
+from dl4all.runtime.profiler.recorder import RecordedEvent
 from dl4all.runtime.work import Speeds
 from dl4all.scheduler.cost.cost_model import calibrated, speeds
 from dl4all.scheduler.cost.speed_fit import fit, keep, samples
@@ -46,7 +46,7 @@ def seconds(kind: str, nbytes: int, flops: int) -> float:
     return TRUE.launch + nbytes * TRUE.per_byte + flops * TRUE.per_flop_in(kind)
 
 
-def ops(count: int, device: str = "cpu", start: float = 0.0) -> Iterator[Event]:
+def ops(count: int, device: str = "cpu", start: float = 0.0) -> Iterator[RecordedEvent]:
     """Ops of three families and many sizes that take what the true speeds say, one after another."""
     rng = np.random.default_rng(0)
     now = start
@@ -55,7 +55,7 @@ def ops(count: int, device: str = "cpu", start: float = 0.0) -> Iterator[Event]:
         nbytes = int(10 ** rng.uniform(3, 7))
         flops = 0 if kind == "elementwise" else int(nbytes * 10 ** rng.uniform(-1, 2.5))
         taken = seconds(kind, nbytes, flops)
-        yield Event(
+        yield RecordedEvent(
             "op", f"op{i}", device, 1, now, now + taken, nbytes=nbytes, flops=flops, kernel_class=kind
         )
         now += 2 * taken
@@ -111,7 +111,7 @@ def test_slow_products_with_large_operands_are_no_slow_memory(cpu: Device) -> No
 def test_of_the_same_call_the_median_counts(cpu: Device) -> None:
     times = (1e-3, 2e-3, 90e-3)  # a first call that compiles, say
     events = [
-        Event(
+        RecordedEvent(
             "op",
             "relu",
             "cpu",
@@ -142,7 +142,8 @@ def test_what_a_profile_does_not_say_stays_as_it_was(cpu: Device) -> None:
 def test_ops_of_one_size_leave_the_ratio_of_causes_alone(cpu: Device) -> None:
     """A launch cannot be told from its bytes; both must stay positive and explain the time together."""
     events = [
-        Event("op", "add", "cpu", 1, i, i + 1e-3, nbytes=10**6, kernel_class="elementwise") for i in range(5)
+        RecordedEvent("op", "add", "cpu", 1, i, i + 1e-3, nbytes=10**6, kernel_class="elementwise")
+        for i in range(5)
     ]
     found = fit(events, cpu)
     assert found.launch > 0
@@ -155,7 +156,7 @@ def test_copies_have_speeds_of_their_own(cpu: Device) -> None:
     for i, nbytes in enumerate((1000, 10**5, 10**6, 10**7)):
         for kind, per_byte in (("upload", TRUE.per_byte_up), ("download", TRUE.per_byte_down)):
             taken = TRUE.transfer + nbytes * per_byte
-            copies.append(Event(kind, kind, "cpu", 1, i, i + taken, nbytes=nbytes))  # type: ignore[arg-type]
+            copies.append(RecordedEvent(kind, kind, "cpu", 1, i, i + taken, nbytes=nbytes))  # type: ignore[arg-type]
     found = fit([*ops(30), *copies], cpu)
     assert found.transfer == pytest.approx(TRUE.transfer, rel=0.01)
     assert found.per_byte_up == pytest.approx(TRUE.per_byte_up, rel=0.01)
@@ -165,10 +166,12 @@ def test_copies_have_speeds_of_their_own(cpu: Device) -> None:
 def test_a_device_that_runs_by_itself_takes_the_longer_of_recording_and_running() -> None:
     null = Device.of_backend("null:0", NullBackend())
 
-    def op(name: str, start: float, recorded: float, *kernels: float) -> list[Event]:
-        events = [Event("op", name, "null:0", 1, start, start + recorded, nbytes=8, kernel_class="conv")]
+    def op(name: str, start: float, recorded: float, *kernels: float) -> list[RecordedEvent]:
+        events = [
+            RecordedEvent("op", name, "null:0", 1, start, start + recorded, nbytes=8, kernel_class="conv")
+        ]
         for taken in kernels:
-            events.append(Event("kernel", "k", "null:0", 1, start + 5, start + 5 + taken, op=name))
+            events.append(RecordedEvent("kernel", "k", "null:0", 1, start + 5, start + 5 + taken, op=name))
         return events
 
     events = [
@@ -181,10 +184,10 @@ def test_a_device_that_runs_by_itself_takes_the_longer_of_recording_and_running(
 
 def test_ops_within_ops_and_on_other_devices_do_not_count(cpu: Device) -> None:
     events = [
-        Event("op", "outer", "cpu", 1, 0.0, 1.0, nbytes=8, kernel_class="conv"),
-        Event("op", "inner", "cpu", 1, 0.25, 0.5, nbytes=8, kernel_class="linalg.matmul"),
-        Event("op", "of another thread", "cpu", 2, 0.25, 0.5, nbytes=8, kernel_class="linalg.matmul"),
-        Event("op", "elsewhere", "vulkan:0", 1, 2.0, 3.0, nbytes=8, kernel_class="conv"),
+        RecordedEvent("op", "outer", "cpu", 1, 0.0, 1.0, nbytes=8, kernel_class="conv"),
+        RecordedEvent("op", "inner", "cpu", 1, 0.25, 0.5, nbytes=8, kernel_class="linalg.matmul"),
+        RecordedEvent("op", "of another thread", "cpu", 2, 0.25, 0.5, nbytes=8, kernel_class="linalg.matmul"),
+        RecordedEvent("op", "elsewhere", "vulkan:0", 1, 2.0, 3.0, nbytes=8, kernel_class="conv"),
     ]
     assert [(sample.kind, sample.seconds) for sample in samples(events, cpu)] == [
         ("conv", 1.0),

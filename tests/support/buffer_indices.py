@@ -25,10 +25,10 @@ from dl4all.allocator.storage import Storage
 from dl4all.runtime import requirements
 from dl4all.runtime.protocols import VECTOR, Dispatch, Ran, Span
 from dl4all.runtime.requirements import MAX_BINDINGS
-from dl4all.runtime.spirv import Module
+from dl4all.runtime.spirv import SpirvModule
 from dl4all.runtime.spirv.instructions import Declarations, instruction, instructions
-from dl4all.runtime.spirv.parser import Decoration, Instructions, Op, Tables, parse, tabulate
-from dl4all.runtime.spirv.parser import Storage as StorageClass
+from dl4all.runtime.spirv.parser import Decoration, Instructions, SpirvOp, Tables, parse, tabulate
+from dl4all.runtime.spirv.parser import StorageClass as StorageClass
 from dl4all.runtime.spirv.reflect import reflect
 from dl4all.runtime.spirv.texel_buffers import WITHOUT_POINTERS
 from dl4all.runtime.vulkan.buffer import VulkanBuffer
@@ -68,11 +68,11 @@ class Chain(NamedTuple):
 class Instrumented(NamedTuple):
     """A module that records, and the variables whose numbers it records, in order."""
 
-    module: Module
+    module: SpirvModule
     variables: tuple[Variable, ...]
 
 
-def instrument(module: Module) -> Instrumented:
+def instrument(module: SpirvModule) -> Instrumented:
     """The module with one more binding, in which it counts the components up to the last one that it uses.
 
     Raises:
@@ -85,7 +85,7 @@ def instrument(module: Module) -> Instrumented:
     if len(variables) > SLOT_WORDS:
         raise ValueError(f"{module.name} has {len(variables)} buffers")
     begin = next(at for opcode, at, _ in instructions(words) if opcode in TYPE_DECLARATIONS)
-    end = next(at for opcode, at, _ in instructions(words) if opcode == Op.FUNCTION)
+    end = next(at for opcode, at, _ in instructions(words) if opcode == SpirvOp.FUNCTION)
     recorder = _Recorder(Declarations(words[3], ops, tables), variables, ops)
     body = recorder.body(words, end, module.name)
     binding = 1 + max((binding.index for binding in module.interface.bindings), default=-1)
@@ -100,12 +100,12 @@ def instrument(module: Module) -> Instrumented:
 def _variables(ops: Instructions, tables: Tables) -> dict[int, Variable]:
     elements = {args[0]: args[1] for args in ops[TYPE_RUNTIME_ARRAY]}
     found = {}
-    for pointer, variable, storage, *_ in ops[Op.VARIABLE]:
+    for pointer, variable, storage, *_ in ops[SpirvOp.VARIABLE]:
         if storage != StorageClass.STORAGE_BUFFER:
             continue
         (array,) = tables.types[tables.types[pointer][1][1]][1]  # a block's one member
         opcode, operands = tables.types[elements[array]]
-        components = operands[1] if opcode == Op.TYPE_VECTOR else 1
+        components = operands[1] if opcode == SpirvOp.TYPE_VECTOR else 1
         nbytes = tables.decorations[array][Decoration.ARRAY_STRIDE] // components
         found[variable] = Variable(tables.decorations[variable][Decoration.BINDING], nbytes, components)
     return found
@@ -121,38 +121,38 @@ class _Recorder:
     def __init__(self, declarations: Declarations, variables: dict[int, Variable], ops: Instructions) -> None:
         self.declarations, self._variables = declarations, variables
         self._glsl = next(args[0] for args in ops[EXT_INST_IMPORT] if args[1:5] == GLSL)
-        self._entry = ops[Op.ENTRY_POINT][0][1]
-        self._uint = declarations.type(Op.TYPE_INT, 32, 0)
+        self._entry = ops[SpirvOp.ENTRY_POINT][0][1]
+        self._uint = declarations.type(SpirvOp.TYPE_INT, 32, 0)
         self._numbers = [self._constant(i) for i in range(max(len(variables), 5))]
         self._largest_index = self._constant(0xFFFFFFFF // 4 - 1)  # times four components, plus these
         self._array, self._block, self._record = (declarations.id() for _ in range(3))
         self._declare(TYPE_RUNTIME_ARRAY, self._array, self._uint)
-        self._declare(Op.TYPE_STRUCT, self._block, self._array)
+        self._declare(SpirvOp.TYPE_STRUCT, self._block, self._array)
         buffer = StorageClass.STORAGE_BUFFER
-        pointer = declarations.type(Op.TYPE_POINTER, buffer, self._block)
-        self._declare(Op.VARIABLE, pointer, self._record, buffer)
-        self._word = declarations.type(Op.TYPE_POINTER, buffer, self._uint)
-        private = declarations.type(Op.TYPE_POINTER, PRIVATE, self._uint)
+        pointer = declarations.type(SpirvOp.TYPE_POINTER, buffer, self._block)
+        self._declare(SpirvOp.VARIABLE, pointer, self._record, buffer)
+        self._word = declarations.type(SpirvOp.TYPE_POINTER, buffer, self._uint)
+        private = declarations.type(SpirvOp.TYPE_POINTER, PRIVATE, self._uint)
         self._counts = {variable: declarations.id() for variable in variables}
         for id in self._counts.values():
-            self._declare(Op.VARIABLE, private, id, PRIVATE, self._numbers[0])
+            self._declare(SpirvOp.VARIABLE, private, id, PRIVATE, self._numbers[0])
 
     def _declare(self, opcode: int, *operands: int) -> None:
         self.declarations.words += instruction(opcode, *operands)
 
     def _constant(self, value: int) -> int:
         id = self.declarations.id()
-        self._declare(Op.CONSTANT, self._uint, id, value)
+        self._declare(SpirvOp.CONSTANT, self._uint, id, value)
         return id
 
     def annotations(self, binding: int) -> list[int]:
         """The record's layout."""
         return [
-            *instruction(Op.DECORATE, self._array, Decoration.ARRAY_STRIDE, 4),
-            *instruction(Op.DECORATE, self._block, BLOCK),
-            *instruction(Op.MEMBER_DECORATE, self._block, 0, Decoration.OFFSET, 0),
-            *instruction(Op.DECORATE, self._record, Decoration.DESCRIPTOR_SET, 0),
-            *instruction(Op.DECORATE, self._record, Decoration.BINDING, binding),
+            *instruction(SpirvOp.DECORATE, self._array, Decoration.ARRAY_STRIDE, 4),
+            *instruction(SpirvOp.DECORATE, self._block, BLOCK),
+            *instruction(SpirvOp.MEMBER_DECORATE, self._block, 0, Decoration.OFFSET, 0),
+            *instruction(SpirvOp.DECORATE, self._record, Decoration.DESCRIPTOR_SET, 0),
+            *instruction(SpirvOp.DECORATE, self._record, Decoration.BINDING, binding),
         ]
 
     def body(self, words: Sequence[int], start: int, name: str) -> list[int]:
@@ -164,7 +164,7 @@ class _Recorder:
             if at < start:
                 continue
             operands = words[at + 1 : end]
-            if opcode == Op.FUNCTION:
+            if opcode == SpirvOp.FUNCTION:
                 function = operands[1]
             if opcode in (ACCESS_CHAIN, IN_BOUNDS_ACCESS_CHAIN) and operands[2] in self._variables:
                 _, id, variable, _, index, *component = operands

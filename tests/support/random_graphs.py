@@ -10,9 +10,9 @@ from dl4all.graph.ir.graph import (
     Binding,
     BoundFill,
     BoundLaunch,
-    Buffer,
     Foreign,
     Graph,
+    GraphBuffer,
     MultiTensorLaunch,
     Node,
     Operand,
@@ -117,7 +117,7 @@ def graphs(draw: Any) -> Graph:
     """Graphs in which every piece takes any value that its type allows."""
     kinds = st.sampled_from(["input", "captured", "constant", "temporary", "output", "state"])
     buffers = {
-        number: Buffer(number, draw(st.sampled_from([4, 24])), draw(kinds), draw(NAMES))
+        number: GraphBuffer(number, draw(st.sampled_from([4, 24])), draw(kinds), draw(NAMES))
         for number in range(6)
     }
     parts = st.lists(_nodes(st.just(())), max_size=2).map(tuple)

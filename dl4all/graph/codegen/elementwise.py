@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from dl4all.graph.codegen.elementwise_kernel import Kernel, Step, combine, is_bool
+from dl4all.graph.codegen.elementwise_kernel import FusedKernel, KernelStep, combine, is_bool
 from dl4all.graph.ir.graph import Binding, BoundLaunch, Graph, Node, Value
 from dl4all.ops.core.expressions.expression import functions_of, print_glsl
 from dl4all.ops.core.kernels.launch import ceil_div, pack, strided_grid
@@ -63,7 +63,7 @@ def launch(
     return bound if spirv.is_built(bound.launch.shader) else None
 
 
-def fits(kernel: Kernel, device: Device) -> bool:
+def fits(kernel: FusedKernel, device: Device) -> bool:
     """Whether a kernel stays within a device's limits."""
     limits = device.info.limits
     bindings = len(kernel.loads) + len(kernel.stores)
@@ -71,7 +71,7 @@ def fits(kernel: Kernel, device: Device) -> bool:
     return bindings <= min(MAX_BINDINGS, limits.storage_buffers) and push_bytes <= limits.push_constants
 
 
-def bind(kernel: Kernel, graph: Graph, device: Device) -> BoundLaunch:
+def bind(kernel: FusedKernel, graph: Graph, device: Device) -> BoundLaunch:
     """The launch of a kernel, with its buffers."""
     text = _Text(kernel)
     sizes, _, width = kernel.layout
@@ -113,7 +113,7 @@ def name_of(ops: Sequence[str]) -> str:
 class _Text:
     """The GLSL of a kernel, and its specialization constants by name, in order."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: FusedKernel) -> None:
         self.kernel = kernel
         self.sizes, self.strides, self.width = kernel.layout
         self.constants: dict[str, int] = {}
@@ -315,7 +315,7 @@ def _type(dtype: str) -> str:
     return "float" if dtype == "float32" else "int"
 
 
-def _statement(step: Step) -> str:
+def _statement(step: KernelStep) -> str:
     """The declaration of a step's variable."""
     text = print_glsl(step.tree)
     if is_bool(step.tree):

@@ -17,10 +17,10 @@ import numpy as np
 from dl4all.graph.ir.graph import Argument, Node, Operand, Shape, Value
 from dl4all.ops.core.expressions.expression import (
     Binary,
-    Call,
-    Choice,
+    Conditional,
     Constant,
     Expression,
+    FunctionCall,
     Name,
     Unary,
     children,
@@ -48,7 +48,7 @@ class Load(NamedTuple):
     strides: Shape
 
 
-class Step(NamedTuple):
+class KernelStep(NamedTuple):
     """A local variable: an expression of variables before it, converted to a dtype."""
 
     name: str
@@ -71,7 +71,7 @@ class Number(NamedTuple):
     value: int | float
 
 
-class Layout(NamedTuple):
+class WalkLayout(NamedTuple):
     """The walk of a kernel through memory.
 
     ``sizes`` are those of the merged axes, the last of which is a row, and ``strides`` those of the loads.
@@ -84,16 +84,16 @@ class Layout(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kernel:
+class FusedKernel:
     """Several elementwise nodes as one kernel."""
 
     ops: tuple[str, ...]
     shape: Shape
     loads: tuple[Load, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[KernelStep, ...]
     stores: tuple[Store, ...]
     numbers: tuple[Number, ...]
-    layout: Layout
+    layout: WalkLayout
 
     @property
     def elements(self) -> int:
@@ -125,7 +125,7 @@ def is_contiguous(operand: Operand) -> bool:
     )
 
 
-def combine(nodes: Sequence[Node], stored: Collection[Value]) -> Kernel | None:
+def combine(nodes: Sequence[Node], stored: Collection[Value]) -> FusedKernel | None:
     """The kernel that stands for elementwise nodes.
 
     Args:
@@ -154,7 +154,7 @@ class _Builder:
     ops: list[str] = field(default_factory=list)
     loads: dict[tuple[Value, str, int, Shape], Load] = field(default_factory=dict)
     variables: dict[Value, tuple[str, Operand]] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[KernelStep] = field(default_factory=list)
     numbers: list[Number] = field(default_factory=list)
     read: set[str] = field(default_factory=set)  # variables
 
@@ -178,7 +178,7 @@ class _Builder:
             tree = computed
         self.ops.append(node.op)
         name = f"{node.op}_{len(self.ops)}"
-        self.steps.append(Step(name, tree, result.dtype, rounds=False))
+        self.steps.append(KernelStep(name, tree, result.dtype, rounds=False))
         self.variables[result.value] = name, result
         return True
 
@@ -227,7 +227,7 @@ class _Builder:
         converted = f"{dtype}_{variable}"
         if all(step.name != converted for step in self.steps):
             tree = substitute(_conversion(operand.dtype, dtype), {"x": Name(variable)})
-            self.steps.append(Step(converted, tree, dtype, rounds=False))
+            self.steps.append(KernelStep(converted, tree, dtype, rounds=False))
         return converted
 
     def _number(self, kind: Literal["float", "int"], value: Any) -> str:
@@ -251,7 +251,7 @@ class _Builder:
         self.loads.setdefault(key, Load(operand, strides))
         return f"x{list(self.loads).index(key)}"
 
-    def kernel(self, stored: Collection[Value]) -> Kernel | None:
+    def kernel(self, stored: Collection[Value]) -> FusedKernel | None:
         loads = tuple(self.loads.values())
         stores = tuple(
             Store(result, name) for value, (name, result) in self.variables.items() if value in stored
@@ -266,7 +266,7 @@ class _Builder:
         # Invocations write whole words.
         if layout is None or (layout.width == 1 and any(ITEM_BYTES[s.operand.dtype] < 4 for s in stores)):
             return None
-        return Kernel(tuple(self.ops), self.shape, loads, steps, stores, tuple(self.numbers), layout)
+        return FusedKernel(tuple(self.ops), self.shape, loads, steps, stores, tuple(self.numbers), layout)
 
 
 def _strides_along(operand: Operand, shape: Shape, wanted: Shape) -> Shape | None:
@@ -306,18 +306,18 @@ def covers(load: Load, store: Store, shape: Shape) -> bool:
     )
 
 
-def _layout(shape: Shape, loads: Sequence[Load], stores: Sequence[Store]) -> Layout | None:
+def _layout(shape: Shape, loads: Sequence[Load], stores: Sequence[Store]) -> WalkLayout | None:
     """Merged axes, and whether invocations compute vectors of four."""
     sizes, (_, *strides) = merge_axes(shape, [contiguous_strides(shape), *(load.strides for load in loads)])
     if not sizes:  # a single element
-        return Layout((1,), tuple((0,) for _ in loads), 1)
+        return WalkLayout((1,), tuple((0,) for _ in loads), 1)
     four = sizes[-1] % 4 == 0 and not any(store.operand.offset % 4 for store in stores)
     four = four and all(
         steps[-1] == 0
         or (steps[-1] == 1 and not any(number % 4 for number in (load.operand.offset, *steps[:-1])))
         for load, steps in zip(loads, strides, strict=True)
     )
-    return Layout(sizes, tuple(strides), 4 if four else 1)
+    return WalkLayout(sizes, tuple(strides), 4 if four else 1)
 
 
 # Expressions
@@ -327,7 +327,7 @@ def _conversion(source: str, target: str) -> Expression:
     """The expression of x with a constructor where GLSL does not convert by itself."""
     tree = conversion_expression(source, target)
     if (source == "float32") != (target == "float32") and tree == parse("x"):
-        return Call("float" if target == "float32" else "int", (tree,))
+        return FunctionCall("float" if target == "float32" else "int", (tree,))
     return tree
 
 
@@ -342,11 +342,11 @@ def _without_ones(tree: Expression, kind: Literal["float", "int"]) -> Expression
         return Unary(tree.operator, _without_ones(tree.operand, kind))
     if isinstance(tree, Binary):
         return Binary(tree.operator, _without_ones(tree.left, kind), _without_ones(tree.right, kind))
-    if isinstance(tree, Choice):
+    if isinstance(tree, Conditional):
         parts = [_without_ones(child, kind) for child in children(tree)]
-        return Choice(*parts)
-    if isinstance(tree, Call):
-        return Call(tree.function, tuple(_without_ones(a, kind) for a in tree.arguments))
+        return Conditional(*parts)
+    if isinstance(tree, FunctionCall):
+        return FunctionCall(tree.function, tuple(_without_ones(a, kind) for a in tree.arguments))
     return tree
 
 
@@ -354,19 +354,19 @@ def _ends_in_product(tree: Expression) -> bool:
     """Whether the last thing that an expression does may be a product, which a device can join with a sum."""
     if isinstance(tree, Binary):
         return tree.operator == "*"
-    if isinstance(tree, Choice):
+    if isinstance(tree, Conditional):
         return _ends_in_product(tree.accepted) or _ends_in_product(tree.rejected)
     return isinstance(tree, Unary) and _ends_in_product(tree.operand)
 
 
 def is_bool(tree: Expression) -> bool:
     """Whether the type of an expression is GLSL's bool."""
-    if isinstance(tree, Choice):
+    if isinstance(tree, Conditional):
         return is_bool(tree.accepted)
     if isinstance(tree, Unary):
         return tree.operator == "!"
     if isinstance(tree, Binary):
         return tree.operator in ("&&", "||", "==", "!=", "<", ">", "<=", ">=")
-    if isinstance(tree, Call):
+    if isinstance(tree, FunctionCall):
         return tree.function in ("is_nan", "is_inf", "is_finite", "less")
     return isinstance(tree, Constant) and isinstance(tree.value, bool)

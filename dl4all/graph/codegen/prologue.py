@@ -29,7 +29,7 @@ from dl4all.scheduler.device.programs import Launch
 MAX_SOURCES = 4  # of a prologue
 
 
-class Slot(NamedTuple):
+class PrologueSlot(NamedTuple):
     """The operand of a kernel in whose place a prologue computes."""
 
     binding: int
@@ -61,7 +61,7 @@ SLOTS = {
 }
 
 
-def slot_of(launch: Launch) -> Slot | None:
+def slot_of(launch: Launch) -> PrologueSlot | None:
     """The operand of a launch that a prologue can stand for; None where there is none.
 
     Of kernels with several operands that is the gradient, which comes out of elementwise ops most often.
@@ -70,22 +70,22 @@ def slot_of(launch: Launch) -> Slot | None:
     if "PROLOGUE" in macros:
         return None
     if path == "reduce/reduce.comp":
-        return None if macros["MERGE"] else Slot(0, "x_offset", macros["SUBGROUPS"] != 0, 1)
+        return None if macros["MERGE"] else PrologueSlot(0, "x_offset", macros["SUBGROUPS"] != 0, 1)
     if path == "normalization/channel_rows.comp":
         fours = macros["FOURS"] == 1
         if macros["SUMS"]:
-            return Slot(1, "g_offset", fours, 1)
-        return Slot(0, "x_offset", fours, 2)
+            return PrologueSlot(1, "g_offset", fours, 1)
+        return PrologueSlot(0, "x_offset", fours, 2)
     if path not in SLOTS:
         return None
     if path == "loss/cross_entropy_backward.comp":
         # The gradient is one of each row. Where classes have weights, they lie behind it.
-        return Slot(*SLOTS[path][:2], fours=False, passes=1) if not macros["WEIGHT"] else None
+        return PrologueSlot(*SLOTS[path][:2], fours=False, passes=1) if not macros["WEIGHT"] else None
     binding, offset, passes = SLOTS[path]
-    return Slot(binding, offset, macros["FOURS"] == 1, passes)
+    return PrologueSlot(binding, offset, macros["FOURS"] == 1, passes)
 
 
-def prologue_of(nodes: Sequence[Node], slots: Sequence[Slot]) -> Prologue | None:
+def prologue_of(nodes: Sequence[Node], slots: Sequence[PrologueSlot]) -> Prologue | None:
     """The prologue that computes the result of elementwise nodes.
 
     Args:
@@ -174,9 +174,9 @@ def with_prologue(
     )
 
 
-def slots_of(node: Node, operand: Operand) -> list[Slot | None] | None:
+def slots_of(node: Node, operand: Operand) -> list[PrologueSlot | None] | None:
     """The slots in which commands read an operand; None unless a prologue can stand for it everywhere."""
-    found: list[Slot | None] = []
+    found: list[PrologueSlot | None] = []
     for command in node.commands:
         if not isinstance(command, BoundLaunch):
             return None
@@ -194,7 +194,7 @@ def slots_of(node: Node, operand: Operand) -> list[Slot | None] | None:
 
 
 def _begun(
-    graph: Graph, command: BoundLaunch, slot: Slot, prologue: Prologue, elements: int
+    graph: Graph, command: BoundLaunch, slot: PrologueSlot, prologue: Prologue, elements: int
 ) -> BoundLaunch | None:
     """A launch with a prologue."""
     launch = command.launch

@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.graph.host.calls import ArrayAt, Call
+from dl4all.graph.host.calls import ArrayAt, PreparedCall
 from dl4all.graph.host.launches import is_launched
-from dl4all.graph.ir.graph import Buffer, Graph
+from dl4all.graph.ir.graph import Graph, GraphBuffer
 from dl4all.ops.core.kernels.host_work import TENSOR, ArrayView, BodyCall
 from dl4all.ops.core.tensor_base import contiguous_strides
 
 
-def expanded(graph: Graph, calls: Sequence[Call]) -> tuple[Graph, list[Call]]:
+def expanded(graph: Graph, calls: Sequence[PreparedCall]) -> tuple[Graph, list[PreparedCall]]:
     """The calls with batch normalisation taken apart, and the graph with the buffers that this takes.
 
     What a compiled kernel does stays whole.
     """
     buffers = dict(graph.buffers)
-    made: list[Call] = []
+    made: list[PreparedCall] = []
     for call in calls:
         body = call.function
         if (
@@ -37,7 +37,7 @@ def expanded(graph: Graph, calls: Sequence[Call]) -> tuple[Graph, list[Call]]:
     return replace(graph, buffers=buffers), made
 
 
-def _can_expand(call: Call) -> bool:
+def _can_expand(call: PreparedCall) -> bool:
     shape = call.arrays[-1].view.shape
     return len({array.view.dtype for array in call.arrays}) == 1 and 0 not in shape
 
@@ -54,7 +54,7 @@ class _Scale:
         out[...] = scale * weight[0] if weight else scale
 
 
-def _apply(call: Call, body: BodyCall, buffers: dict[int, Buffer]) -> Iterator[Call]:
+def _apply(call: PreparedCall, body: BodyCall, buffers: dict[int, GraphBuffer]) -> Iterator[PreparedCall]:
     """``(x - mean) * scale + bias``."""
     given = iter(call.arrays)
     x, mean, var, weight, bias = (next(given) if operand is TENSOR else None for operand in body.operands)
@@ -87,7 +87,7 @@ class _Factors:
         out[2] = sums[1] * deviation / self.count
 
 
-def _backward(call: Call, body: BodyCall, buffers: dict[int, Buffer]) -> Iterator[Call]:
+def _backward(call: PreparedCall, body: BodyCall, buffers: dict[int, GraphBuffer]) -> Iterator[PreparedCall]:
     """``scale * (grad - mean_term - x_factor * (x - mean))``."""
     given = iter(call.arrays)
     grad, x, mean, var, sums, weight = (
@@ -123,15 +123,15 @@ def _backward(call: Call, body: BodyCall, buffers: dict[int, Buffer]) -> Iterato
 _EXPANSIONS = {"batch_norm_apply": _apply, "batch_norm_backward": _backward}
 
 
-def _call(name: str, function: Any, arrays: tuple[ArrayAt, ...]) -> Call:
-    return Call(name, function, arrays, (*(False for _ in arrays[:-1]), True))
+def _call(name: str, function: Any, arrays: tuple[ArrayAt, ...]) -> PreparedCall:
+    return PreparedCall(name, function, arrays, (*(False for _ in arrays[:-1]), True))
 
 
-def _temporary(buffers: dict[int, Buffer], view: ArrayView) -> ArrayAt:
+def _temporary(buffers: dict[int, GraphBuffer], view: ArrayView) -> ArrayAt:
     """A contiguous array in a new buffer."""
     strides = tuple(stride * view.dtype.itemsize for stride in contiguous_strides(view.shape))
     number = max(buffers) + 1
-    buffers[number] = Buffer(number, math.prod(view.shape) * view.dtype.itemsize, "temporary")
+    buffers[number] = GraphBuffer(number, math.prod(view.shape) * view.dtype.itemsize, "temporary")
     return ArrayAt(number, ArrayView(view.shape, view.dtype, strides, 0))
 
 

@@ -24,7 +24,7 @@ BLOCK_ELEMENTS = 2**14
 CHUNK_ELEMENTS = 2**18  # results of a convolution until the steps behind it follow
 
 
-class Part(NamedTuple):
+class BlockStep(NamedTuple):
     """A step: ``function(*operands, out)``, or one that returns what belongs into `out`."""
 
     function: Callable[..., Any]
@@ -76,7 +76,7 @@ class Blocks:
     shape: Shape
     dtypes: tuple[np.dtype[Any], ...]
     outside: tuple[int, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[BlockStep, ...]
     whole: Shape
     convolution: Convolution | None = None
     scratch: KeptScratch = field(default_factory=KeptScratch, compare=False)  # of one group after the other
@@ -132,7 +132,7 @@ class Blocks:
         ]
         if not all(part.writes for part in self.parts):
             return _Returning(self.parts, blocks, tuple(array is None for array in arrays))
-        return _Calls(
+        return _BlockCalls(
             [
                 (part.function, tuple(block[place] for place in part.places))
                 for block in blocks
@@ -155,7 +155,7 @@ def _length(index: tuple[Any, ...]) -> int:
 
 
 @dataclass(frozen=True)
-class _Calls:
+class _BlockCalls:
     calls: list[tuple[Callable[..., Any], tuple[Any, ...]]]
 
     def __call__(self) -> None:
@@ -167,7 +167,7 @@ class _Calls:
 class _Returning:
     """Steps of which some return a new array."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[BlockStep, ...]
     blocks: list[list[Any]]
     inner: tuple[bool, ...]
 

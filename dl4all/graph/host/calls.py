@@ -34,7 +34,7 @@ class ArrayAt(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Call:
+class PreparedCall:
     """``function(*arrays, *numbers)``, which writes some of the arrays."""
 
     name: str
@@ -61,7 +61,7 @@ class Call:
         return any(isinstance(number, (capture.VaryingInt, capture.VaryingFloat)) for number in numbers)
 
 
-def calls_of(graph: Graph) -> list[Call]:
+def calls_of(graph: Graph) -> list[PreparedCall]:
     """The calls in order, those of the preamble first: nobody counts changes of the CPU's memory by NumPy.
 
     Raises:
@@ -75,7 +75,7 @@ def calls_of(graph: Graph) -> list[Call]:
     ]
 
 
-def _calls(command: Any) -> Iterator[Call]:
+def _calls(command: Any) -> Iterator[PreparedCall]:
     if isinstance(command, HostCall):
         work = command.run
         if isinstance(work, HostWork):
@@ -83,14 +83,14 @@ def _calls(command: Any) -> Iterator[Call]:
                 ArrayAt(binding.buffer, view._replace(offset=view.offset + binding.offset))
                 for binding, view in zip(command.bindings, work.views, strict=True)
             )
-            yield Call(command.name, work.function, arrays, command.writes, work.numbers, work.kernel)
+            yield PreparedCall(command.name, work.function, arrays, command.writes, work.numbers, work.kernel)
         else:
-            yield Call(command.name, work, tuple(map(_bytes, command.bindings)), command.writes)
+            yield PreparedCall(command.name, work, tuple(map(_bytes, command.bindings)), command.writes)
     elif isinstance(command, BoundFill):
         piece = _bytes(command.binding)
         words = ArrayView((command.binding.nbytes // 4,), np.dtype(np.uint32), (4,), piece.view.offset)
         fill = _Fill(command.word)
-        yield Call("fill", fill, (ArrayAt(piece.buffer, words),), (True,))
+        yield PreparedCall("fill", fill, (ArrayAt(piece.buffer, words),), (True,))
     else:
         raise DeviceError(
             f"[compile] the CPU runs no {type(command).__name__}; the graph is another device's"

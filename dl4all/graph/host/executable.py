@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.allocator.planner import Lifetime, Plan, plan
+from dl4all.allocator.planner import Lifetime, MemoryPlan, plan
 from dl4all.allocator.storage import Storage
 from dl4all.graph.host.blocks import Blocks
-from dl4all.graph.host.calls import ArrayAt, Call, calls_of, is_contiguous
+from dl4all.graph.host.calls import ArrayAt, PreparedCall, calls_of, is_contiguous
 from dl4all.graph.host.fusion import fused
 from dl4all.graph.host.launches import KernelCall, launched
 from dl4all.graph.host.out_functions import body_function, out_function
@@ -139,7 +139,7 @@ class HostExecutable:
 
     # Memory
 
-    def _place_arrays(self) -> Plan:
+    def _place_arrays(self) -> MemoryPlan:
         """Plan the arena, and make the arrays that stay where they are."""
         spans: dict[int, tuple[int, int]] = {}
         for position, call in enumerate(self.calls):
@@ -205,7 +205,7 @@ class HostExecutable:
                 steps.append(lambda numbers=numbers: self._release(numbers))  # type: ignore[misc]
         return steps
 
-    def _kernel_step(self, call: Call, launch: HostLaunch) -> Callable[[], object]:
+    def _kernel_step(self, call: PreparedCall, launch: HostLaunch) -> Callable[[], object]:
         """A launch of a compiled kernel."""
         addresses = self._addresses
         places = [(array.buffer, array.view.offset) for array in call.arrays]
@@ -220,7 +220,7 @@ class HostExecutable:
             return launch.bound([*(addresses[b] + offset for b, offset in places), *scratch], numbers)
         return lambda: launch.run([*(addresses[b] + offset for b, offset in places), *scratch], numbers)
 
-    def _step(self, call: Call) -> Callable[[], object]:
+    def _step(self, call: PreparedCall) -> Callable[[], object]:
         """A call that writes into memory that is there."""
         places = [self._places[array] for array in call.arrays]
         function, slots = call.function, self._slots
@@ -238,7 +238,7 @@ class HostExecutable:
         get = operator.itemgetter(*places)
         return lambda: function(*get(slots), *numbers)
 
-    def _floating_step(self, call: Call) -> Callable[[], object]:
+    def _floating_step(self, call: PreparedCall) -> Callable[[], object]:
         """A call of a body whose result is the memory of a buffer."""
         body = call.function
         assert isinstance(body, BodyCall)
@@ -275,7 +275,7 @@ class HostExecutable:
 
         return step
 
-    def _with_numbers(self, call: Call) -> Callable[..., object]:
+    def _with_numbers(self, call: PreparedCall) -> Callable[..., object]:
         """The function of a call, with the varying numbers of now."""
         body = call.function
         if isinstance(body, BodyCall):
@@ -299,17 +299,17 @@ class HostExecutable:
         return int(number) >> 32 if half else int(number) & capture.MASK
 
 
-def _is_kernel(call: Call) -> bool:
+def _is_kernel(call: PreparedCall) -> bool:
     return isinstance(call.function, KernelCall)
 
 
-def _into_memory(call: Call) -> Call:
+def _into_memory(call: PreparedCall) -> PreparedCall:
     """A call whose function writes into its last array by itself, where there is such a function."""
     function = None if call.varies or _is_kernel(call) else out_function(call)
     return call if function is None else replace(call, function=function)
 
 
-def _floating(graph: Graph, calls: Sequence[Call]) -> frozenset[int]:
+def _floating(graph: Graph, calls: Sequence[PreparedCall]) -> frozenset[int]:
     """Buffers whose memory is the array that a body returns: it is written whole, before anything else."""
     found, seen = set[int](), set[int]()
     for call in calls:

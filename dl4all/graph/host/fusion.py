@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dl4all.graph.host.batch_norm_calls import expanded
-from dl4all.graph.host.blocks import BLOCK_ELEMENTS, Blocks, Part, convolution_of
-from dl4all.graph.host.calls import ArrayAt, Call, is_contiguous
+from dl4all.graph.host.blocks import BLOCK_ELEMENTS, Blocks, BlockStep, convolution_of
+from dl4all.graph.host.calls import ArrayAt, PreparedCall, is_contiguous
 from dl4all.graph.host.launches import TooMany, chained, is_launched
 from dl4all.graph.host.out_functions import body_function, copy, out_function
 from dl4all.graph.ir.graph import Graph
@@ -34,30 +34,30 @@ SMALL = 2**14  # bytes of a call that may go in front of a group, whose memory i
 
 
 @dataclass
-class _Group:
+class _HostGroup:
     """Calls that will be one."""
 
     shape: Shape
-    head: Call | None = None
-    calls: list[Call] = field(default_factory=list)
+    head: PreparedCall | None = None
+    calls: list[PreparedCall] = field(default_factory=list)
     reads: dict[int, set[ArrayView]] = field(default_factory=dict)
     writes: dict[int, set[ArrayView]] = field(default_factory=dict)
 
-    def add(self, call: Call) -> None:
+    def add(self, call: PreparedCall) -> None:
         self.calls.append(call)
         for array in call.read:
             self.reads.setdefault(array.buffer, set()).add(array.view)
         for array in call.written:
             self.writes.setdefault(array.buffer, set()).add(array.view)
 
-    def halves(self) -> tuple[_Group, _Group]:
+    def halves(self) -> tuple[_HostGroup, _HostGroup]:
         """The first calls and the others, as groups without a head."""
-        made = _Group(self.shape), _Group(self.shape)
+        made = _HostGroup(self.shape), _HostGroup(self.shape)
         for position, call in enumerate(self.calls):
             made[2 * position >= len(self.calls)].add(call)
         return made
 
-    def takes(self, call: Call) -> bool:
+    def takes(self, call: PreparedCall) -> bool:
         """Whether an elementwise call may be done block by block with the others."""
         [target] = call.written
         if target.view.shape != self.shape:
@@ -72,7 +72,7 @@ class _Group:
                 return False
         return True
 
-    def is_apart_from(self, call: Call) -> bool:
+    def is_apart_from(self, call: PreparedCall) -> bool:
         """Whether a call may as well run before the group."""
         mine = self.writes.keys()
         return not any(a.buffer in mine or a.buffer in self.reads for a in call.written) and not any(
@@ -80,13 +80,13 @@ class _Group:
         )
 
 
-def fused(graph: Graph, calls: Sequence[Call]) -> tuple[Graph, list[Call]]:
+def fused(graph: Graph, calls: Sequence[PreparedCall]) -> tuple[Graph, list[PreparedCall]]:
     """The calls with groups in place of elementwise ones, and the graph with the buffers that they use."""
     graph, calls = expanded(graph, calls)
     users = Counter(buffer for call in calls for buffer in {array.buffer for array in call.arrays})
-    made: list[Call] = []
+    made: list[PreparedCall] = []
     scratch = KeptScratch()
-    group: _Group | None = None
+    group: _HostGroup | None = None
     for call in calls:
         if group is not None and _is_elementwise(call) and group.takes(call):
             group.add(call)
@@ -103,7 +103,7 @@ def fused(graph: Graph, calls: Sequence[Call]) -> tuple[Graph, list[Call]]:
     return graph, made
 
 
-def _opened(call: Call) -> _Group | None:
+def _opened(call: PreparedCall) -> _HostGroup | None:
     """A group that begins with a call; None if it cannot."""
     is_convolution = (
         isinstance(call.function, BodyCall)
@@ -114,12 +114,12 @@ def _opened(call: Call) -> _Group | None:
     )
     if not is_convolution and not _is_elementwise(call):
         return None
-    group = _Group(call.arrays[-1].view.shape, call if is_convolution else None)
+    group = _HostGroup(call.arrays[-1].view.shape, call if is_convolution else None)
     group.add(call)
     return group
 
 
-def _is_elementwise(call: Call) -> bool:
+def _is_elementwise(call: PreparedCall) -> bool:
     if len(call.written) != 1 or call.numbers or 0 in call.arrays[-1].view.shape:
         return False
     if call.varies and kernel_of("elementwise") is None:
@@ -129,14 +129,14 @@ def _is_elementwise(call: Call) -> bool:
     return (call.name == "copy_" and len(call.arrays) == 2) or isinstance(call.function, np.ufunc)
 
 
-def _nbytes(call: Call) -> int:
+def _nbytes(call: PreparedCall) -> int:
     return sum(int(np.prod(a.view.shape, dtype=np.int64)) * a.view.dtype.itemsize for a in call.arrays)
 
 
-def _closed(graph: Graph, group: _Group, users: Counter[int], scratch: KeptScratch) -> list[Call]:
+def _closed(graph: Graph, group: _HostGroup, users: Counter[int], scratch: KeptScratch) -> list[PreparedCall]:
     """The calls of a group, as one if there are several, or a compiled kernel does it."""
     inside = Counter(buffer for call in group.calls for buffer in {array.buffer for array in call.arrays})
-    first = dict[int, Call]()
+    first = dict[int, PreparedCall]()
     for call in group.calls:
         for array in call.arrays:
             first.setdefault(array.buffer, call)
@@ -193,10 +193,10 @@ def _closed(graph: Graph, group: _Group, users: Counter[int], scratch: KeptScrat
         (*group.shape[:lead], *sizes), dtypes, tuple(outside), parts, group.shape, convolution, scratch
     )
     name = "_".join(call.name for call in group.calls)
-    return [Call(name, blocks, external, writes)]
+    return [PreparedCall(name, blocks, external, writes)]
 
 
-def _gains_alone(call: Call) -> bool:
+def _gains_alone(call: PreparedCall) -> bool:
     """Whether an elementwise call has steps of its own between which arrays would leave the cache."""
     large = math.prod(call.arrays[-1].view.shape) >= 2 * BLOCK_ELEMENTS
     return large and isinstance(call.function, BodyCall) and out_function(call) is None
@@ -211,13 +211,13 @@ def _broadcast(view: ArrayView, shape: Shape) -> ArrayView:
     return view._replace(shape=shape, strides=strides)
 
 
-def _part(call: Call, positions: dict[ArrayAt, int]) -> Part:
+def _part(call: PreparedCall, positions: dict[ArrayAt, int]) -> BlockStep:
     places = tuple(positions[array] for array in call.arrays)
     if not isinstance(call.function, BodyCall):
-        return Part(copy if call.name == "copy_" else call.function, places, True)
+        return BlockStep(copy if call.name == "copy_" else call.function, places, True)
     function = out_function(call)
     if function is not None:
-        return Part(function, places, True)
+        return BlockStep(function, places, True)
     body = body_function(call.function, [array.view.dtype for array in call.arrays[:-1]])
     assert body is not None
-    return Part(body, places, False)
+    return BlockStep(body, places, False)

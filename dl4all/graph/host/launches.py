@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.graph.host.calls import ArrayAt, Call, is_contiguous
+from dl4all.graph.host.calls import ArrayAt, PreparedCall, is_contiguous
 from dl4all.ops.core.arguments.tensor_argument import TensorArgument
 from dl4all.ops.core.expressions.expression import Expression, parse
-from dl4all.ops.core.kernels.host_kernel import VARYING, HostLaunch, Layout, kernel_of
+from dl4all.ops.core.kernels.host_kernel import VARYING, ArrayLayout, HostLaunch, kernel_of
 from dl4all.ops.core.kernels.host_work import TENSOR, ArrayView, BodyCall
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.op import REGISTRY
@@ -44,7 +44,7 @@ class KernelCall:
         raise AssertionError("it is run with addresses")
 
 
-def launched(call: Call) -> Call:
+def launched(call: PreparedCall) -> PreparedCall:
     """The call as a launch of the kernel that its op or its work has; as it is without one."""
     try:
         launch = _launch_of(call)
@@ -55,7 +55,7 @@ def launched(call: Call) -> Call:
     return replace(call, function=KernelCall(launch), numbers=_numbers_of(call))
 
 
-def _numbers_of(call: Call) -> tuple[Any, ...]:
+def _numbers_of(call: PreparedCall) -> tuple[Any, ...]:
     """The numbers of the launch of a call, which may be others each time."""
     body = call.function
     if call.kernel is not None or not isinstance(body, BodyCall):
@@ -70,7 +70,7 @@ def _varies_otherwise(body: BodyCall) -> bool:
     return any(isinstance(value, (capture.VaryingInt, capture.VaryingFloat)) for value in constants)
 
 
-def _launch_of(call: Call) -> HostLaunch | None:
+def _launch_of(call: PreparedCall) -> HostLaunch | None:
     layouts = [layout_of(array.view) for array in call.arrays]
     if call.kernel is not None:
         reads = [one for one, write in zip(layouts, call.writes, strict=True) if not write]
@@ -91,7 +91,7 @@ def _launch_of(call: Call) -> HostLaunch | None:
     return REGISTRY[body.name].launch_for(layouts[-1], operands, arguments)
 
 
-def layout_of(view: ArrayView) -> Layout:
+def layout_of(view: ArrayView) -> ArrayLayout:
     """The layout of an array.
 
     Raises:
@@ -100,10 +100,10 @@ def layout_of(view: ArrayView) -> Layout:
     size = view.dtype.itemsize
     if any(stride % size for stride in view.strides) or view.offset % size:
         raise NoKernel("elements that are not aligned")
-    return Layout(view.shape, view.dtype, tuple(stride // size for stride in view.strides))
+    return ArrayLayout(view.shape, view.dtype, tuple(stride // size for stride in view.strides))
 
 
-def is_launched(call: Call) -> bool:
+def is_launched(call: PreparedCall) -> bool:
     """Whether a kernel does a call as it is."""
     return isinstance(launched(call).function, KernelCall)
 
@@ -121,7 +121,7 @@ class _Term:
     integers: frozenset[str]  # names of arguments that are integers whatever the dtype
 
 
-def chained(calls: Sequence[Call], shape: Shape, inner: set[int]) -> Call:
+def chained(calls: Sequence[PreparedCall], shape: Shape, inner: set[int]) -> PreparedCall:
     """Elementwise calls as one launch.
 
     Args:
@@ -133,7 +133,12 @@ def chained(calls: Sequence[Call], shape: Shape, inner: set[int]) -> Call:
         TooMany: parts of them may do.
         NoKernel: there is no code for one of them.
     """
-    from dl4all.host_kernels.elementwise.elementwise import Assignment, Program, number_type, prepare_program
+    from dl4all.host_kernels.elementwise.elementwise import (
+        Assignment,
+        ElementwiseProgram,
+        number_type,
+        prepare_program,
+    )
 
     if kernel_of("elementwise") is None:
         raise NoKernel("no compiler")
@@ -168,7 +173,7 @@ def chained(calls: Sequence[Call], shape: Shape, inner: set[int]) -> Call:
         target = call.arrays[-1]
         seen[target] = position
         assignments.append(Assignment(term.expression, term.compute, tuple(operands), target.view.dtype.name))
-    program = Program(
+    program = ElementwiseProgram(
         tuple(array.view.dtype.name for array in reads),
         tuple(types),
         tuple(assignments),
@@ -184,10 +189,10 @@ def chained(calls: Sequence[Call], shape: Shape, inner: set[int]) -> Call:
     name = "_".join(call.name for call in calls)
     arrays = (*reads, *writes)
     flags = (*(False for _ in reads), *(True for _ in writes))
-    return Call(name, KernelCall(launch), arrays, flags, tuple(numbers))
+    return PreparedCall(name, KernelCall(launch), arrays, flags, tuple(numbers))
 
 
-def _term(call: Call) -> _Term:
+def _term(call: PreparedCall) -> _Term:
     """
     Raises:
         NoKernel: a call is not known as an expression.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.graph.host.calls import Call
+from dl4all.graph.host.calls import PreparedCall
 from dl4all.ops.core.expressions.branchless import clamp_negative, keep_where
 from dl4all.ops.core.kernels.host_work import TENSOR, BodyCall
 from dl4all.ops.core.op import REGISTRY
@@ -34,7 +34,7 @@ COMPARISONS: dict[str, np.ufunc] = {
 }  # fmt: skip
 
 
-def out_function(call: Call) -> Function | None:
+def out_function(call: PreparedCall) -> Function | None:
     """``function(*operands, out)`` in place of a body; None where there is none."""
     body = call.function
     if not isinstance(body, BodyCall) or body.deferred:

@@ -1,6 +1,6 @@
 """The graph of a traced call: typed nodes in static single assignment form, in the order in which they run.
 
-A :class:`Buffer` is a piece of memory, a :class:`Value` its contents between two writes, and an
+A :class:`GraphBuffer` is a piece of memory, a :class:`Value` its contents between two writes, and an
 :class:`Operand` a value seen with a shape, strides and a dtype. A :class:`Node` is an op, or a command of the
 library that belongs to no op, such as a copy. It reads values and writes new ones. A node that writes a part
 of a buffer, or works in place, reads the value that it replaces.
@@ -35,7 +35,7 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Buffer:
+class GraphBuffer:
     """A piece of memory of `nbytes` bytes; `name` is for readers."""
 
     number: int
@@ -191,7 +191,7 @@ class Graph:
     """
 
     device: str
-    buffers: dict[int, Buffer]
+    buffers: dict[int, GraphBuffer]
     nodes: tuple[Node, ...]
     inputs: tuple[int, ...] = ()
     outputs: tuple[Operand, ...] = ()

@@ -14,10 +14,10 @@ from dl4all.graph.ir.graph import (
     Binding,
     BoundFill,
     BoundLaunch,
-    Buffer,
     Command,
     Foreign,
     Graph,
+    GraphBuffer,
     Kind,
     MultiTensorLaunch,
     Node,
@@ -72,7 +72,7 @@ def parse_graph(text: str) -> Graph:
     (Operand(value=Value(buffer=0, version=0), shape=(1,), dtype='float32', strides=(1,), offset=0),)
     """
     try:
-        return _Parser(text).graph()
+        return _GraphParser(text).graph()
     except RecursionError:
         raise GraphError("[parse_graph] arguments or parts are nested too deeply") from None
 
@@ -187,7 +187,7 @@ class _Line:
         return tuple(found)
 
 
-class _Parser:
+class _GraphParser:
     """Lines, and by which shape each value was first seen."""
 
     def __init__(self, text: str) -> None:
@@ -195,7 +195,7 @@ class _Parser:
         self._lines = [line for line in lines if line.text.strip()]
         self._position = 0
         self._seen: dict[Value, Operand] = {}
-        self._buffers: dict[int, Buffer] = {}
+        self._buffers: dict[int, GraphBuffer] = {}
 
     def _next(self, depth: int = 0) -> _Line | None:
         """The next line, if it is indented as deeply."""
@@ -270,7 +270,7 @@ class _Parser:
         name = line.name() if line.skip(",") else ""
         if key in self._buffers:
             line.fail(f"buffer @{key} is there twice")
-        self._buffers[key] = Buffer(number, nbytes, _kind(kind), name)
+        self._buffers[key] = GraphBuffer(number, nbytes, _kind(kind), name)
 
     def _operand(self, line: _Line) -> Operand:
         value = line.value()

@@ -20,9 +20,9 @@ from dl4all.graph.ir.graph import (
     Binding,
     BoundFill,
     BoundLaunch,
-    Buffer,
     Command,
     Graph,
+    GraphBuffer,
     HostCall,
     MultiTensorLaunch,
     Node,
@@ -46,7 +46,7 @@ def print_graph(graph: Graph) -> str:
 
     >>> from dl4all.graph.ir.graph import Graph, Node, Operand, Value
     >>> x, y = (Operand(Value(n, n), (2, 3), "float32", (3, 1)) for n in (0, 1))
-    >>> buffers = {0: Buffer(0, 24, "input", "x"), 1: Buffer(1, 24, "temporary")}
+    >>> buffers = {0: GraphBuffer(0, 24, "input", "x"), 1: GraphBuffer(1, 24, "temporary")}
     >>> node = Node("relu", "relu", (x,), (), y, (x.value,), (y.value,), line="model.py:12")
     >>> print(print_graph(Graph("vulkan:0", buffers, (node,), (0,), (y,))), end="")
     graph "vulkan:0"
@@ -219,7 +219,7 @@ def _fields(value: Any) -> tuple[str, ...] | None:
     return getattr(value, "_fields", None) if isinstance(value, tuple) else None
 
 
-def _buffer(key: int, buffer: Buffer) -> str:
+def _buffer(key: int, buffer: GraphBuffer) -> str:
     name = f", {_quoted(buffer.name)}" if buffer.name else ""
     number = "" if buffer.number == key else f" for @{buffer.number}"
     return f"buffer @{key}{number}: {buffer.kind}, {buffer.nbytes} bytes{name}"

@@ -17,9 +17,9 @@ from dl4all.graph.ir.graph import (
     Binding,
     BoundFill,
     BoundLaunch,
-    Buffer,
     Command,
     Graph,
+    GraphBuffer,
     HostCall,
     Kind,
     MultiTensorLaunch,
@@ -185,7 +185,7 @@ class _Verifier:
 
     # Tensors
 
-    def _buffer(self, number: int) -> Buffer:
+    def _buffer(self, number: int) -> GraphBuffer:
         if number not in self._graph.buffers:
             self._fail(f"there is no buffer @{number}")
         return self._graph.buffers[number]

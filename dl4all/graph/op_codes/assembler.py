@@ -24,8 +24,8 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError
 from dl4all.graph.op_codes.instruction import (
     Instruction,
-    Operand,
-    Program,
+    InstructionOperand,
+    OpProgram,
     Register,
     register,
     words_of,
@@ -50,7 +50,7 @@ def assemble(text: str) -> npt.NDArray[np.uint32]:
     return words_of(parse(text))
 
 
-def parse(text: str) -> Program:
+def parse(text: str) -> OpProgram:
     """The program that a text describes.
 
     Raises:
@@ -68,10 +68,10 @@ def parse(text: str) -> Program:
                 registers.append(_register(declared, len(registers)))
             else:
                 instructions.append(_instruction(code, numbers))
-                check_instruction(Program(tuple(registers), tuple(numbers), ()), instructions[-1])
+                check_instruction(OpProgram(tuple(registers), tuple(numbers), ()), instructions[-1])
         except ArgumentError as error:
             raise ArgumentError(f"{error} (line {number}: {code})") from None
-    return Program(tuple(registers), tuple(numbers), tuple(instructions))
+    return OpProgram(tuple(registers), tuple(numbers), tuple(instructions))
 
 
 def _register(declared: re.Match[str], expected: int) -> Register:
@@ -112,12 +112,12 @@ def _position(word: str, letter: str) -> int:
     return int(word[1:])
 
 
-def _operand(word: str, numbers: list[int]) -> Operand:
+def _operand(word: str, numbers: list[int]) -> InstructionOperand:
     if word.startswith("#"):
-        return Operand("number", intern_number(number_bits(word[1:]), numbers))
+        return InstructionOperand("number", intern_number(number_bits(word[1:]), numbers))
     if word.startswith("p"):
-        return Operand("parameter", _position(word, "p"))
-    return Operand("register", _position(word, "r"))
+        return InstructionOperand("parameter", _position(word, "p"))
+    return InstructionOperand("register", _position(word, "r"))
 
 
 def intern_number(bits: int, numbers: list[int]) -> int:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dl4all.graph.ir.graph import Graph
-from dl4all.graph.op_codes.instruction import Program, Register
-from dl4all.graph.op_codes.interpreter import Variant
+from dl4all.graph.op_codes.instruction import OpProgram, Register
+from dl4all.graph.op_codes.interpreter import InterpreterVariant
 from dl4all.graph.op_codes.opcode import CODES, OPCODES
 from dl4all.ops.core.kernels.launch import ceil_div
 from dl4all.runtime.device_info import DeviceInfo
@@ -32,11 +32,11 @@ COSTS = {
 """Seconds of an instruction, and of a round of its loop."""
 
 
-def rounds_of(name: str, y: Register, a: Register | None, variant: Variant) -> int:
+def rounds_of(name: str, y: Register, a: Register | None, variant: InterpreterVariant) -> int:
     """The rounds of all loops of an invocation in an instruction with result `y` and first operand `a`.
 
     >>> from dl4all.graph.op_codes.instruction import register
-    >>> rounds_of("add", register(0, (100,)), None, Variant(6, 8, 0))
+    >>> rounds_of("add", register(0, (100,)), None, InterpreterVariant(6, 8, 0))
     14
     """
     kind = OPCODES[CODES[name]].kind
@@ -52,7 +52,7 @@ def rounds_of(name: str, y: Register, a: Register | None, variant: Variant) -> i
     return 1 + ceil_div(y.elements, invocations)
 
 
-def program_seconds(program: Program, variant: Variant) -> float:
+def program_seconds(program: OpProgram, variant: InterpreterVariant) -> float:
     """The estimated seconds of a program's instructions on a software driver, without dispatches."""
     total = 0.0
     for instruction in program.instructions:
@@ -72,7 +72,11 @@ def is_measured(info: DeviceInfo) -> bool:
 
 
 def is_worthwhile(
-    compiled: Graph, lowered: Graph, programs: Sequence[Program], variant: Variant, info: DeviceInfo
+    compiled: Graph,
+    lowered: Graph,
+    programs: Sequence[OpProgram],
+    variant: InterpreterVariant,
+    info: DeviceInfo,
 ) -> bool:
     """Whether programs are faster than kernels.
 

@@ -7,8 +7,8 @@ import numpy as np
 from dl4all.graph.op_codes.instruction import (
     Array,
     Instruction,
-    Operand,
-    Program,
+    InstructionOperand,
+    OpProgram,
     Register,
     contiguous,
     program_of,
@@ -43,7 +43,7 @@ def register_text(register: Register) -> str:
     return text
 
 
-def instruction_text(program: Program, instruction: Instruction) -> str:
+def instruction_text(program: OpProgram, instruction: Instruction) -> str:
     """One line, such as ``wait mul r2, r1, #0.5``."""
     words = [f"r{instruction.result}"]
     if OPCODES[CODES[instruction.name]].kind == "transfer":
@@ -53,7 +53,7 @@ def instruction_text(program: Program, instruction: Instruction) -> str:
     return f"{'wait ' if instruction.wait else ''}{instruction.name} {', '.join(words)}"
 
 
-def _operand_text(program: Program, operand: Operand) -> str:
+def _operand_text(program: OpProgram, operand: InstructionOperand) -> str:
     if operand.kind == "register":
         return f"r{operand.position}"
     if operand.kind == "parameter":

@@ -24,13 +24,13 @@ class Unsupported(Exception):
     """Why a node has no instructions."""
 
 
-class Parameter(NamedTuple):
+class ParameterWord(NamedTuple):
     """A number that a replay computes anew, by its position among those."""
 
     position: int
 
 
-Source: TypeAlias = Register | Parameter | float
+Source: TypeAlias = Register | ParameterWord | float
 
 
 class Line(NamedTuple):
@@ -166,8 +166,8 @@ class Emitter:
         key = varying._replace(offset=0)
         for position, (known, _) in enumerate(self.parameters):
             if known == key:
-                return Parameter(position)
+                return ParameterWord(position)
         if len(self.parameters) == PARAMETERS:
             raise Unsupported(f"takes more than {PARAMETERS} numbers that change from call to call")
         self.parameters.append((key, value))
-        return Parameter(len(self.parameters) - 1)
+        return ParameterWord(len(self.parameters) - 1)

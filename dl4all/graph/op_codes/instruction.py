@@ -55,7 +55,7 @@ class Flag(enum.IntFlag):
     C_STAYS = 16
 
 
-class Operand(NamedTuple):
+class InstructionOperand(NamedTuple):
     """An operand of an instruction: ``register``, ``number`` or ``parameter`` of this position."""
 
     kind: Literal["register", "number", "parameter"]
@@ -86,14 +86,14 @@ class Instruction(NamedTuple):
 
     name: str
     result: int
-    operands: tuple[Operand, ...] = ()
+    operands: tuple[InstructionOperand, ...] = ()
     buffer: int = 0
     start: int = 0
     wait: bool = False
 
 
 @dataclass(frozen=True)
-class Program:
+class OpProgram:
     """Instructions, and the registers and numbers that they name; numbers are the bits of floats."""
 
     registers: tuple[Register, ...]
@@ -143,7 +143,7 @@ def register(offset: int, sizes: Sequence[int], strides: Sequence[int] | None = 
     return Register(offset, padded, (first, second, third, fourth))
 
 
-def flags_of(program: Program, instruction: Instruction) -> Flag:
+def flags_of(program: OpProgram, instruction: Instruction) -> Flag:
     """Flags that save the interpreter from finding something out."""
     result = program.registers[instruction.result]
     flags = Flag.WAIT * instruction.wait | Flag.A_STAYS | Flag.B_STAYS | Flag.C_STAYS
@@ -157,12 +157,12 @@ def flags_of(program: Program, instruction: Instruction) -> Flag:
     return flags | Flag.FLAT * flat
 
 
-def words_of(program: Program) -> npt.NDArray[np.uint32]:
+def words_of(program: OpProgram) -> npt.NDArray[np.uint32]:
     """The program as the interpreter reads it.
 
     >>> half = int(np.float32(0.5).view(np.uint32))
-    >>> double = Instruction("add", 0, (Operand("register", 0), Operand("register", 0)))
-    >>> program = Program((register(0, (3,)),), (half,), (double,))
+    >>> double = Instruction("add", 0, (InstructionOperand("register", 0), InstructionOperand("register", 0)))
+    >>> program = OpProgram((register(0, (3,)),), (half,), (double,))
     >>> program_of(words_of(program)) == program
     True
     """
@@ -182,7 +182,7 @@ def words_of(program: Program) -> npt.NDArray[np.uint32]:
     return np.array(words, np.uint32)
 
 
-def program_of(words: Array) -> Program:
+def program_of(words: Array) -> OpProgram:
     """The program that words hold.
 
     Raises:
@@ -197,21 +197,21 @@ def program_of(words: Array) -> Program:
     end = third + instructions * INSTRUCTION_WORDS
     if len(numbers) != end:
         raise ArgumentError(f"[op codes] the header promises {end} words, got {len(numbers)}")
-    return Program(
+    return OpProgram(
         tuple(_register_of(numbers[at : at + 9]) for at in range(HEADER_WORDS, second, REGISTER_WORDS)),
         tuple(numbers[second:third]),
         tuple(_instruction_of(numbers[at : at + 4]) for at in range(third, end, INSTRUCTION_WORDS)),
     )
 
 
-def _operand_word(operand: Operand) -> int:
+def _operand_word(operand: InstructionOperand) -> int:
     return operand.position | OPERAND_KINDS.index(operand.kind) << 14
 
 
-def _operand_of(word: int) -> Operand:
+def _operand_of(word: int) -> InstructionOperand:
     if word >> 14 >= len(OPERAND_KINDS):
         raise ArgumentError(f"[op codes] {word:#06x} is no operand")
-    return Operand(OPERAND_KINDS[word >> 14], word & (MOST - 1))
+    return InstructionOperand(OPERAND_KINDS[word >> 14], word & (MOST - 1))
 
 
 def _register_of(words: Sequence[int]) -> Register:

@@ -16,7 +16,7 @@ PUSH_WORDS = 2
 """Of the push constants, in front of the parameters: the first and last instruction."""
 
 
-class Variant(NamedTuple):
+class InterpreterVariant(NamedTuple):
     """An interpreter: how many tensors outside a dispatch can reach, its invocations, and the size of tiles.
 
     In tiles invocations multiply matrices together; where the size is 0, each computes elements by itself.
@@ -27,14 +27,14 @@ class Variant(NamedTuple):
     tile: int
 
 
-VARIANTS = tuple(Variant(buffers, *size) for buffers in (2, 6) for size in ((8, 0), (128, 16)))
+VARIANTS = tuple(InterpreterVariant(buffers, *size) for buffers in (2, 6) for size in ((8, 0), (128, 16)))
 
 
 def _cases(kind: Kind) -> str:
     return " ".join(f"case {CODES[o.name]}u: return {o.glsl};" for o in OPCODES if o.kind == kind)
 
 
-def _interpreter(variant: Variant) -> Shader:
+def _interpreter(variant: InterpreterVariant) -> Shader:
     first_function = min(CODES[opcode.name] for opcode in OPCODES if opcode.kind == "function")
     codes = {f"{name.upper()}_CODE": CODES[name] for name in ("row_sum", "row_mean", "row_max")}
     codes |= {f"{name.upper()}_CODE": CODES[name] for name in ("matmul", "one_hot", "load", "store")}
@@ -54,7 +54,7 @@ INTERPRETERS = {variant: _interpreter(variant) for variant in VARIANTS}
 OPTIONAL_SHADERS.extend(INTERPRETERS.values())
 
 
-def variant_for(info: DeviceInfo) -> Variant:
+def variant_for(info: DeviceInfo) -> InterpreterVariant:
     """The interpreter of a device.
 
     It takes eight bindings where the device has them, or four, as any has: two are the program and the arena.
@@ -67,7 +67,9 @@ def variant_for(info: DeviceInfo) -> Variant:
     )
 
 
-def launch_of(variant: Variant, first: int, last: int, parameters: tuple[float, ...] = ()) -> Launch:
+def launch_of(
+    variant: InterpreterVariant, first: int, last: int, parameters: tuple[float, ...] = ()
+) -> Launch:
     """The dispatch that runs the instructions `first` to `last` - 1 of a program.
 
     It binds the program, the arena, and as many buffers as the variant says.

@@ -15,7 +15,7 @@ from dl4all.ops.core.kernels.multi_tensor import BATCH_PUSH
 from dl4all.ops.core.kernels.push_block import push_constants, words_of
 
 
-class Update(NamedTuple):
+class OptimizerUpdate(NamedTuple):
     """A step for some parameters. A job binds gradient, state if there is one, and parameter."""
 
     path: str
@@ -42,7 +42,7 @@ def is_update(node: Node) -> bool:
     return command.launch.shader.path in RULES
 
 
-def update_of(node: Node) -> Update:
+def update_of(node: Node) -> OptimizerUpdate:
     """The step that a node is.
 
     Raises:
@@ -68,7 +68,7 @@ def update_of(node: Node) -> Update:
         raise Unsupported("updates a part of a tensor")
     numbers = words_of(push)
     varying = tuple(((word.offset - shift) // 4, word) for word in command.varying)
-    return Update(shader.path, states, jobs, counts, numbers, varying)
+    return OptimizerUpdate(shader.path, states, jobs, counts, numbers, varying)
 
 
 def reserve_updates(emitter: Emitter, nodes: Sequence[Node]) -> None:
@@ -116,7 +116,7 @@ def emit_updates(emitter: Emitter, nodes: Sequence[Node]) -> None:
     RULES[first.path](emitter, parameter, gradient, states, numbers)
 
 
-def _check_sizes(emitter: Emitter, updates: Sequence[Update]) -> None:
+def _check_sizes(emitter: Emitter, updates: Sequence[OptimizerUpdate]) -> None:
     """
     Raises:
         Unsupported: a tensor is not the whole of its memory.
@@ -129,7 +129,7 @@ def _check_sizes(emitter: Emitter, updates: Sequence[Update]) -> None:
                 raise Unsupported("updates a part of a tensor")
 
 
-def _columns(updates: Sequence[Update]) -> list[list[int]]:
+def _columns(updates: Sequence[OptimizerUpdate]) -> list[list[int]]:
     """The buffers of each role."""
     jobs = [job for update in updates for job in update.jobs]
     return [[binding.buffer for binding in role] for role in zip(*jobs, strict=True)]

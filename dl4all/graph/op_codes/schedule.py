@@ -12,15 +12,22 @@ from typing import NamedTuple
 
 from dl4all.graph.op_codes.assembler import intern_number, number_bits
 from dl4all.graph.op_codes.costs import rounds_of
-from dl4all.graph.op_codes.emitter import Line, Parameter, Source, Transfer, Unsupported
-from dl4all.graph.op_codes.instruction import MOST, Instruction, Operand, Program, Register, contiguous
-from dl4all.graph.op_codes.interpreter import Variant
+from dl4all.graph.op_codes.emitter import Line, ParameterWord, Source, Transfer, Unsupported
+from dl4all.graph.op_codes.instruction import (
+    MOST,
+    Instruction,
+    InstructionOperand,
+    OpProgram,
+    Register,
+    contiguous,
+)
+from dl4all.graph.op_codes.interpreter import InterpreterVariant
 from dl4all.graph.op_codes.opcode import CODES, OPCODES
 from dl4all.graph.op_codes.validity import end_of
 from dl4all.ops.core.kernels.launch import MAX_LOOP_ROUNDS
 
 
-class Step(NamedTuple):
+class ScheduleStep(NamedTuple):
     """An instruction, or a transfer, on its way into a program."""
 
     name: str
@@ -30,7 +37,7 @@ class Step(NamedTuple):
     start: int = 0
 
 
-class Dispatch(NamedTuple):
+class ScheduledDispatch(NamedTuple):
     """Instructions from `first` to `last` - 1, and the buffers in the order in which they are bound."""
 
     first: int
@@ -40,20 +47,22 @@ class Dispatch(NamedTuple):
 
 def steps_of(
     lines: Iterable[Line], loads: Sequence[Transfer], stores: Sequence[Transfer], reach: int
-) -> list[Step]:
+) -> list[ScheduleStep]:
     """Loads, instructions and stores in their order."""
     stored = {transfer.buffer for transfer in stores}
     ordered = sorted(loads, key=lambda transfer: transfer.buffer in stored)
     recent = list(dict.fromkeys(transfer.buffer for transfer in reversed(ordered)))[:reach]
     late = sorted(stores, key=lambda transfer: transfer.buffer not in recent)
     return [
-        *(Step("load", t.register, (), t.buffer, t.start) for t in ordered),
-        *(Step(*line) for line in lines),
-        *(Step("store", t.register, (), t.buffer, t.start) for t in late),
+        *(ScheduleStep("load", t.register, (), t.buffer, t.start) for t in ordered),
+        *(ScheduleStep(*line) for line in lines),
+        *(ScheduleStep("store", t.register, (), t.buffer, t.start) for t in late),
     ]
 
 
-def scheduled(steps: Sequence[Step], variant: Variant) -> tuple[Program, tuple[Dispatch, ...]]:
+def scheduled(
+    steps: Sequence[ScheduleStep], variant: InterpreterVariant
+) -> tuple[OpProgram, tuple[ScheduledDispatch, ...]]:
     """A program of the steps, and its dispatches.
 
     Raises:
@@ -62,7 +71,7 @@ def scheduled(steps: Sequence[Step], variant: Variant) -> tuple[Program, tuple[D
     registers: dict[Register, int] = {}
     numbers: list[int] = []
     instructions: list[Instruction] = []
-    dispatches: list[Dispatch] = []
+    dispatches: list[ScheduledDispatch] = []
     slots: dict[int, int] = {}
     hazards, first, rounds = _Hazards(), 0, 0
     for position, step in enumerate(steps):
@@ -71,7 +80,7 @@ def scheduled(steps: Sequence[Step], variant: Variant) -> tuple[Program, tuple[D
         a = first_operand if isinstance(first_operand, Register) else None
         more = rounds_of(step.name, step.result, a, variant)
         if len({*slots, *outside}) > variant.buffers or rounds + more > MAX_LOOP_ROUNDS:
-            dispatches.append(Dispatch(first, position, tuple(slots)))
+            dispatches.append(ScheduledDispatch(first, position, tuple(slots)))
             slots, hazards, first, rounds = {}, _Hazards(), position, 0
         rounds += more
         for number in outside:
@@ -81,24 +90,24 @@ def scheduled(steps: Sequence[Step], variant: Variant) -> tuple[Program, tuple[D
         operands = tuple(_operand(source, registers, numbers) for source in step.operands)
         slot = slots[step.buffer] if outside else 0
         instructions.append(Instruction(step.name, result, operands, slot, step.start, wait))
-    dispatches.append(Dispatch(first, len(steps), tuple(slots)))
+    dispatches.append(ScheduledDispatch(first, len(steps), tuple(slots)))
     if len(registers) > MOST or len(numbers) > MOST:
         raise Unsupported("has too many tensors for a program")
-    return Program(tuple(registers), tuple(numbers), tuple(instructions)), tuple(dispatches)
+    return OpProgram(tuple(registers), tuple(numbers), tuple(instructions)), tuple(dispatches)
 
 
-def _operand(source: Source, registers: dict[Register, int], numbers: list[int]) -> Operand:
+def _operand(source: Source, registers: dict[Register, int], numbers: list[int]) -> InstructionOperand:
     if isinstance(source, Register):
-        return Operand("register", registers.setdefault(source, len(registers)))
-    if isinstance(source, Parameter):
-        return Operand("parameter", source.position)
-    return Operand("number", intern_number(number_bits(source), numbers))
+        return InstructionOperand("register", registers.setdefault(source, len(registers)))
+    if isinstance(source, ParameterWord):
+        return InstructionOperand("parameter", source.position)
+    return InstructionOperand("number", intern_number(number_bits(source), numbers))
 
 
 # Waits
 
 
-class _Access(NamedTuple):
+class _InstructionAccess(NamedTuple):
     """Words that an instruction touches. Word w belongs to invocation w - phase; None: to any."""
 
     space: int  # -1: the arena; else a buffer outside
@@ -106,7 +115,7 @@ class _Access(NamedTuple):
     end: int
     phase: int | None
 
-    def clashes(self, other: _Access) -> bool:
+    def clashes(self, other: _InstructionAccess) -> bool:
         overlaps = self.space == other.space and self.first < other.end and other.first < self.end
         return overlaps and (self.phase is None or self.phase != other.phase)
 
@@ -115,10 +124,10 @@ class _Hazards:
     """The registers and memory that instructions have touched since the last wait."""
 
     def __init__(self) -> None:
-        self._reads: list[_Access] = []
-        self._writes: list[_Access] = []
+        self._reads: list[_InstructionAccess] = []
+        self._writes: list[_InstructionAccess] = []
 
-    def needs_wait(self, step: Step) -> bool:
+    def needs_wait(self, step: ScheduleStep) -> bool:
         """Note an instruction; returns whether it has to wait for those before."""
         reads, writes = _accesses(step)
         clash = any(one.clashes(other) for one in (*reads, *writes) for other in self._writes) or any(
@@ -131,14 +140,14 @@ class _Hazards:
         return clash
 
 
-def _accesses(step: Step) -> tuple[list[_Access], list[_Access]]:
+def _accesses(step: ScheduleStep) -> tuple[list[_InstructionAccess], list[_InstructionAccess]]:
     """The reads and writes of an instruction."""
     y = step.result
     elementwise = OPCODES[CODES[step.name]].kind in ("arithmetic", "function", "transfer")
     operands = [source for source in step.operands if isinstance(source, Register)]
     inside = [_access(register, y, elementwise=elementwise) for register in operands]
     result = _access(y, y, elementwise=elementwise)
-    outside = _Access(step.buffer, step.start, step.start + y.elements, step.start)
+    outside = _InstructionAccess(step.buffer, step.start, step.start + y.elements, step.start)
     if step.name == "load":
         return [outside], [result]
     if step.name == "store":
@@ -146,6 +155,6 @@ def _accesses(step: Step) -> tuple[list[_Access], list[_Access]]:
     return inside, [result]
 
 
-def _access(register: Register, result: Register, *, elementwise: bool) -> _Access:
+def _access(register: Register, result: Register, *, elementwise: bool) -> _InstructionAccess:
     own = elementwise and register.sizes == result.sizes and register.strides == contiguous(register.sizes)
-    return _Access(-1, register.offset, end_of(register), register.offset if own else None)
+    return _InstructionAccess(-1, register.offset, end_of(register), register.offset if own else None)

@@ -8,12 +8,19 @@ from typing import NamedTuple
 import numpy as np
 
 from dl4all.graph.op_codes.disassembler import instruction_text
-from dl4all.graph.op_codes.instruction import Array, Instruction, Operand, Program, Register, program_of
+from dl4all.graph.op_codes.instruction import (
+    Array,
+    Instruction,
+    InstructionOperand,
+    OpProgram,
+    Register,
+    program_of,
+)
 from dl4all.graph.op_codes.opcode import CODES, OPCODES
 from dl4all.graph.op_codes.validity import check_program
 
 
-class Step(NamedTuple):
+class SimulatedStep(NamedTuple):
     """An instruction that has run: its text, copies of what it read, and what it wrote."""
 
     text: str
@@ -23,7 +30,7 @@ class Step(NamedTuple):
 
 def steps(
     words: Array, arena: Array, buffers: Sequence[Array] = (), parameters: Sequence[float] = ()
-) -> Iterator[Step]:
+) -> Iterator[SimulatedStep]:
     """Run a program, and stop after each instruction.
 
     Args:
@@ -50,7 +57,7 @@ def steps(
             _value(program, operand, arena, parameters).copy() for operand in instruction.operands
         )
         _run(instruction, view, operands, buffers)
-        yield Step(instruction_text(program, instruction), operands, np.squeeze(view.copy()))
+        yield SimulatedStep(instruction_text(program, instruction), operands, np.squeeze(view.copy()))
 
 
 def run(words: Array, arena: Array, buffers: Sequence[Array] = (), parameters: Sequence[float] = ()) -> None:
@@ -66,7 +73,9 @@ def view_of(register: Register, arena: Array) -> Array:
     )
 
 
-def _value(program: Program, operand: Operand, arena: Array, parameters: Sequence[float]) -> Array:
+def _value(
+    program: OpProgram, operand: InstructionOperand, arena: Array, parameters: Sequence[float]
+) -> Array:
     if operand.kind == "register":
         return view_of(program.registers[operand.position], arena)
     if operand.kind == "parameter":

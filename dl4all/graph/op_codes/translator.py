@@ -14,19 +14,19 @@ from dl4all.errors import ArgumentError
 from dl4all.graph.ir.graph import (
     Binding,
     BoundLaunch,
-    Buffer,
     Graph,
+    GraphBuffer,
     Node,
     Value,
     bound_bytes,
     buffers_of,
 )
 from dl4all.graph.op_codes.emitter import Emitter, Transfer, Unsupported
-from dl4all.graph.op_codes.instruction import Program, words_of
-from dl4all.graph.op_codes.interpreter import PUSH_WORDS, Variant, launch_of
+from dl4all.graph.op_codes.instruction import OpProgram, words_of
+from dl4all.graph.op_codes.interpreter import PUSH_WORDS, InterpreterVariant, launch_of
 from dl4all.graph.op_codes.op_rules import emit_node
 from dl4all.graph.op_codes.optimizer_rules import emit_updates, is_update, reserve_updates, update_of
-from dl4all.graph.op_codes.schedule import Dispatch, scheduled, steps_of
+from dl4all.graph.op_codes.schedule import ScheduledDispatch, scheduled, steps_of
 from dl4all.graph.op_codes.validity import check_program
 
 FEWEST = 2
@@ -41,11 +41,11 @@ class Lowered:
     """
 
     graph: Graph
-    programs: tuple[Program, ...]
+    programs: tuple[OpProgram, ...]
     reasons: dict[int, str]
 
 
-def lower(graph: Graph, variant: Variant) -> Lowered:
+def lower(graph: Graph, variant: InterpreterVariant) -> Lowered:
     """Replace runs of nodes by programs for an interpreter.
 
     Programs are constants, whose bytes the graph holds.
@@ -69,7 +69,7 @@ def lower(graph: Graph, variant: Variant) -> Lowered:
     reasons = {position: why for position, node in enumerate(graph.nodes) if (why := reason(graph, node))}
     runs = _runs(graph, reasons)
     numbers = itertools.count(max(graph.buffers, default=-1) + 1)
-    buffers, contents, programs = dict(graph.buffers), dict(graph.contents), list[Program]()
+    buffers, contents, programs = dict(graph.buffers), dict(graph.contents), list[OpProgram]()
     nodes: list[Node] = []
     for run in runs:
         if len(run) < FEWEST or reasons.keys() & set(run):
@@ -83,8 +83,8 @@ def lower(graph: Graph, variant: Variant) -> Lowered:
             continue
         code, arena = next(numbers), next(numbers)
         words = words_of(program)
-        buffers[code] = Buffer(code, words.nbytes, "constant", "program")
-        buffers[arena] = Buffer(arena, 4 * emitter.words, "temporary", "arena of the program")
+        buffers[code] = GraphBuffer(code, words.nbytes, "constant", "program")
+        buffers[arena] = GraphBuffer(arena, 4 * emitter.words, "temporary", "arena of the program")
         contents[code] = words.tobytes()
         programs.append(program)
         commands = tuple(_launch(graph, d, emitter, variant, code, arena, buffers) for d in dispatches)
@@ -124,8 +124,8 @@ def _depend(first: Node, second: Node) -> bool:
 
 
 def _program(
-    graph: Graph, run: Sequence[int], variant: Variant
-) -> tuple[Program, Emitter, tuple[Dispatch, ...]]:
+    graph: Graph, run: Sequence[int], variant: InterpreterVariant
+) -> tuple[OpProgram, Emitter, tuple[ScheduledDispatch, ...]]:
     """The program of a run of nodes.
 
     Raises:
@@ -187,12 +187,12 @@ def _outside(graph: Graph, run: Sequence[int]) -> set[int]:
 
 def _launch(
     graph: Graph,
-    dispatch: Dispatch,
+    dispatch: ScheduledDispatch,
     emitter: Emitter,
-    variant: Variant,
+    variant: InterpreterVariant,
     code: int,
     arena: int,
-    buffers: dict[int, Buffer],
+    buffers: dict[int, GraphBuffer],
 ) -> BoundLaunch:
     bound = [code, arena, *dispatch.buffers]
     bound += [code] * (2 + variant.buffers - len(bound))  # what is not used binds what nothing writes

@@ -8,8 +8,8 @@ from dl4all.graph.op_codes.instruction import (
     PARAMETERS,
     Axes,
     Instruction,
-    Operand,
-    Program,
+    InstructionOperand,
+    OpProgram,
     Register,
     contiguous,
 )
@@ -18,7 +18,7 @@ from dl4all.graph.op_codes.opcode import CODES, OPCODES, Opcode
 MOST_BUFFERS = 6
 
 
-def check_program(program: Program, arena_words: int) -> None:
+def check_program(program: OpProgram, arena_words: int) -> None:
     """
     Raises:
         ArgumentError: an instruction is not legal, or a register does not lie in the arena.
@@ -40,7 +40,7 @@ def end_of(register: Register) -> int:
     return register.offset + sum((size - 1) * stride for size, stride in axes) + 1
 
 
-def check_instruction(program: Program, instruction: Instruction) -> None:
+def check_instruction(program: OpProgram, instruction: Instruction) -> None:
     """
     Raises:
         ArgumentError: operands are missing or too many, or sizes do not fit.
@@ -49,7 +49,7 @@ def check_instruction(program: Program, instruction: Instruction) -> None:
     count = len(instruction.operands)
     if not code.operands - code.optional <= count <= code.operands:
         raise ArgumentError(f"[{name}] takes {code.operands} operands, got {count}")
-    result = _register(program, Operand("register", instruction.result), name)
+    result = _register(program, InstructionOperand("register", instruction.result), name)
     repeated = any(s > 1 and not step for s, step in zip(result.sizes, result.strides, strict=True))
     if repeated:
         raise ArgumentError(f"[{name}] r{instruction.result} repeats elements and cannot be a result")
@@ -66,7 +66,7 @@ def check_instruction(program: Program, instruction: Instruction) -> None:
         _check_sizes(program, instruction, code, result)
 
 
-def _register(program: Program, operand: Operand, name: str) -> Register:
+def _register(program: OpProgram, operand: InstructionOperand, name: str) -> Register:
     if operand.kind != "register":
         raise ArgumentError(f"[{name}] takes a register here, got a {operand.kind}")
     if operand.position >= len(program.registers):
@@ -74,7 +74,7 @@ def _register(program: Program, operand: Operand, name: str) -> Register:
     return program.registers[operand.position]
 
 
-def _check_operand(program: Program, operand: Operand, name: str) -> None:
+def _check_operand(program: OpProgram, operand: InstructionOperand, name: str) -> None:
     if operand.kind == "register":
         _register(program, operand, name)
     elif operand.kind == "parameter" and operand.position >= PARAMETERS:
@@ -83,7 +83,7 @@ def _check_operand(program: Program, operand: Operand, name: str) -> None:
         raise ArgumentError(f"[{name}] there is no number {operand.position}")
 
 
-def _check_sizes(program: Program, instruction: Instruction, code: Opcode, result: Register) -> None:
+def _check_sizes(program: OpProgram, instruction: Instruction, code: Opcode, result: Register) -> None:
     """
     Raises:
         ArgumentError: the sizes of the operands do not give those of the result.
@@ -113,7 +113,7 @@ def _check_sizes(program: Program, instruction: Instruction, code: Opcode, resul
         raise ArgumentError(f"[{name}] expected a result of sizes {_text(expected)}, got {_text(sizes)}")
 
 
-def _check_broadcast(program: Program, operand: Operand, sizes: Axes, name: str) -> None:
+def _check_broadcast(program: OpProgram, operand: InstructionOperand, sizes: Axes, name: str) -> None:
     if operand.kind != "register":
         return
     own = _register(program, operand, name).sizes

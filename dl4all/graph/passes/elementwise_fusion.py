@@ -11,7 +11,13 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from dl4all.graph.codegen import elementwise
-from dl4all.graph.codegen.elementwise_kernel import ITEM_BYTES, Kernel, combine, is_contiguous, is_elementwise
+from dl4all.graph.codegen.elementwise_kernel import (
+    ITEM_BYTES,
+    FusedKernel,
+    combine,
+    is_contiguous,
+    is_elementwise,
+)
 from dl4all.graph.ir.graph import BoundLaunch, Graph, Node, Value, buffers_of, is_private
 from dl4all.runtime import spirv
 from dl4all.scheduler.device.current import device as find_device
@@ -36,7 +42,7 @@ def elementwise_fusion(graph: Graph) -> Graph:
     return graph.with_nodes(groups.nodes()) if groups.have_joined else graph
 
 
-def cost(kernels: Iterable[Kernel]) -> int:
+def cost(kernels: Iterable[FusedKernel]) -> int:
     """The cost of running kernels one after the other, in bytes."""
     return sum(
         LAUNCH_BYTES + kernel.nbytes * (1 if kernel.layout.width == 4 else ELEMENT_WISE_FACTOR)
@@ -91,13 +97,13 @@ def fused(parts: Sequence[Node], stored: Iterable[Value], graph: Graph, device: 
 
 
 @dataclass
-class _Group:
+class _FusionGroup:
     """Nodes that become one, or a node alone. Sets of positions are bits of an int."""
 
     members: int
     before: int  # nodes outside that must run before one of the members, directly or not
     after: int  # and those that must run after one
-    kernel: Kernel | None  # of candidates
+    kernel: FusedKernel | None  # of candidates
 
 
 class _Groups:
@@ -115,7 +121,7 @@ class _Groups:
                 self.writers[value] = position
         before, after = reachability(graph.nodes)
         self.of = [
-            _Group(1 << position, before[position], after[position], self._kernel(1 << position))
+            _FusionGroup(1 << position, before[position], after[position], self._kernel(1 << position))
             for position in range(len(graph.nodes))
         ]
 
@@ -134,7 +140,7 @@ class _Groups:
         for other in near:
             self._join(self.of[position], self.of[other])
 
-    def _join(self, one: _Group, other: _Group) -> None:
+    def _join(self, one: _FusionGroup, other: _FusionGroup) -> None:
         """Make one group of two if they can be one and that costs less."""
         if one is other or one.kernel is None or other.kernel is None:
             return
@@ -147,7 +153,7 @@ class _Groups:
         if cost([kernel]) >= cost([one.kernel, other.kernel]):
             return
         self.have_joined = True
-        joined = _Group(
+        joined = _FusionGroup(
             members, (one.before | other.before) & ~members, (one.after | other.after) & ~members, kernel
         )
         for position in _bits(members):
@@ -164,11 +170,11 @@ class _Groups:
                 group.after |= ahead & ~group.members
 
     @staticmethod
-    def _has_node_between(one: _Group, other: _Group) -> bool:
+    def _has_node_between(one: _FusionGroup, other: _FusionGroup) -> bool:
         outside = ~(one.members | other.members)
         return bool((one.after & other.before | other.after & one.before) & outside)
 
-    def _kernel(self, members: int) -> Kernel | None:
+    def _kernel(self, members: int) -> FusedKernel | None:
         """The kernel of nodes that are candidates, if one can compute them all."""
         nodes = [self.graph.nodes[position] for position in _bits(members)]
         if len(nodes) == 1 and not is_candidate(nodes[0], self.graph, self.readers):
@@ -204,7 +210,7 @@ class _Groups:
             waiting = blocked
         return result
 
-    def _nodes(self, group: _Group) -> list[Node]:
+    def _nodes(self, group: _FusionGroup) -> list[Node]:
         """A group as one node; as it was where there is no compiler."""
         nodes = [self.graph.nodes[position] for position in _bits(group.members)]
         if len(nodes) == 1:

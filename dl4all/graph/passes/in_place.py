@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from dl4all.graph.codegen.elementwise_kernel import Kernel, combine, covers, is_elementwise
+from dl4all.graph.codegen.elementwise_kernel import FusedKernel, combine, covers, is_elementwise
 from dl4all.graph.ir.graph import (
     Argument,
     Binding,
@@ -70,7 +70,7 @@ def in_place(graph: Graph) -> Graph:
     return _renamed_graph(graph, places) if places else graph
 
 
-def _kernel(node: Node, graph: Graph, read: frozenset[Value]) -> Kernel | None:
+def _kernel(node: Node, graph: Graph, read: frozenset[Value]) -> FusedKernel | None:
     """The loads and stores of an elementwise node, or of one that stands for several."""
     parts = parts_of([node])
     if node.parts:
@@ -79,7 +79,7 @@ def _kernel(node: Node, graph: Graph, read: frozenset[Value]) -> Kernel | None:
     return combine(parts, node.writes) if is_candidate(node, graph, read) else None
 
 
-def _may_take(kernel: Kernel, old: int, made: int, graph: Graph) -> bool:
+def _may_take(kernel: FusedKernel, old: int, made: int, graph: Graph) -> bool:
     """Whether every read of one buffer is of what the same invocation writes to another of the same size."""
     store = next(store for store in kernel.stores if store.operand.value.buffer == made)
     loads = [load for load in kernel.loads if load.operand.value.buffer == old]

@@ -73,7 +73,7 @@ class _Job:
 
 
 @dataclass
-class _Group:
+class _JobGroup:
     """Nodes that can run where the last of them does."""
 
     launch: MultiTensorLaunch
@@ -111,13 +111,13 @@ class _Group:
         )
 
 
-def _groups(graph: Graph) -> Iterator[_Group]:
+def _groups(graph: Graph) -> Iterator[_JobGroup]:
     users = Counter(buffer for node in graph.nodes for buffer in buffers_of(node))
     scratch = {n for n, b in graph.buffers.items() if b.kind == "temporary" and users[n] == 1}
     lasting = {n for n, b in graph.buffers.items() if b.kind == "state"}
     # A dispatch binds one span for all jobs; arguments and results lie elsewhere in each call, one by one.
     moving = {n for n, b in graph.buffers.items() if b.kind in ("input", "output")}
-    open_groups: dict[Any, _Group] = {}
+    open_groups: dict[Any, _JobGroup] = {}
     for position, node in enumerate(graph.nodes):
         job = None if moving & buffers_of(node) else _job(node, scratch, lasting)
         key = None if job is None else _kind(job.launch)
@@ -128,7 +128,7 @@ def _groups(graph: Graph) -> Iterator[_Group]:
             continue
         if key in open_groups and not open_groups[key].takes(job):
             yield open_groups.pop(key)
-        open_groups.setdefault(key, _Group(job.launch)).add(position, job)
+        open_groups.setdefault(key, _JobGroup(job.launch)).add(position, job)
     yield from open_groups.values()
 
 
@@ -140,7 +140,7 @@ def _kind(launch: MultiTensorLaunch) -> MultiTensorLaunch:
     return replace(launch, jobs=(), push=bytes(push[4:] if launch.numbered else push))
 
 
-def _merged(group: _Group, nodes: Sequence[Node]) -> Node:
+def _merged(group: _JobGroup, nodes: Sequence[Node]) -> Node:
     """The node in place of those of a group."""
     parts = tuple(nodes[position] for position in group.positions)
     launch = replace(group.launch, jobs=tuple(group.jobs))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from dl4all.graph.codegen.elementwise_kernel import Kernel, combine, is_elementwise
+from dl4all.graph.codegen.elementwise_kernel import FusedKernel, combine, is_elementwise
 from dl4all.graph.ir.graph import Graph, Node, Value, is_private
 from dl4all.graph.passes.elementwise_fusion import cost, fused, is_candidate, parts_of
 from dl4all.ops.core.expressions.expression import functions_of
@@ -103,11 +103,11 @@ def _results(node: Node) -> tuple[Value, ...]:
     return (node.result.value,)
 
 
-def _kernel(parts: Sequence[Node], stored: Iterable[Value]) -> Kernel | None:
+def _kernel(parts: Sequence[Node], stored: Iterable[Value]) -> FusedKernel | None:
     return combine(parts, frozenset(stored))
 
 
-def _total(kernels: Iterable[Kernel | None]) -> int:
+def _total(kernels: Iterable[FusedKernel | None]) -> int:
     return cost(kernel for kernel in kernels if kernel is not None)
 
 

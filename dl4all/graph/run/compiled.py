@@ -17,9 +17,16 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar
 from dl4all.errors import ArgumentError, DeviceLostError, Dl4allError, GradientError
 from dl4all.graph.run.differentiation import Backward, capture_backward, is_differentiable
 from dl4all.graph.run.progress import shown_when_long
-from dl4all.graph.run.specialization import Identity, Optimize, Specialization, Traced, Untraceable, optimized
+from dl4all.graph.run.specialization import (
+    Optimize,
+    Specialization,
+    Traced,
+    TraceIdentity,
+    Untraceable,
+    optimized,
+)
 from dl4all.graph.tracing.gradient_state import GradientState, HistoryWatch, gradient
-from dl4all.graph.tracing.guards import Guards, Memory, Wrapper
+from dl4all.graph.tracing.guards import GuardedMemory, Guards, Wrapper
 from dl4all.graph.tracing.structure import flatten
 from dl4all.graph.tracing.trace import Tracer, run
 from dl4all.ops.conv.algorithms import preferring_one_kernel
@@ -81,7 +88,7 @@ class Compiled(Wrapper, Generic[P, T]):
         self._optimize = optimize
         self.specializations: dict[Hashable, list[Specialization]] = {}
         # By kind of arguments and of gradients before the call: how many there were, and the last one.
-        self._traces: dict[tuple[Hashable, Hashable], tuple[int, Identity | None]] = {}
+        self._traces: dict[tuple[Hashable, Hashable], tuple[int, TraceIdentity | None]] = {}
         self._given_up: dict[Hashable, str] = {}
         self._warned: set[str] = set()
         self._lock = fork.rlock()
@@ -179,7 +186,7 @@ class Compiled(Wrapper, Generic[P, T]):
         visible = list({id(t): t for t in (*tensors, *guards.tensors)}.values())
         wanted = [t for t in visible if t.requires_grad and t.device is device]
         state, watch = GradientState(visible), HistoryWatch(tracer)
-        arguments = [Memory.of("an argument", tensor) for tensor in tensors]
+        arguments = [GuardedMemory.of("an argument", tensor) for tensor in tensors]
 
         def call() -> tuple[Any, Backward | None]:
             tape.state.observer = watch

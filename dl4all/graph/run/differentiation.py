@@ -15,7 +15,7 @@ from dl4all.allocator.storage import Storage
 from dl4all.autograd.engine import backpropagate
 from dl4all.errors import GradientError
 from dl4all.graph.host.executable import HostExecutable
-from dl4all.graph.ir.graph import Buffer, Graph, Kind, Node, Operand, Value, buffers_of
+from dl4all.graph.ir.graph import Graph, GraphBuffer, Kind, Node, Operand, Value, buffers_of
 from dl4all.graph.run.executable import Executable, Numbers
 from dl4all.ops.core import tape
 from dl4all.ops.core.op import empty
@@ -111,7 +111,7 @@ def split(
     last = {value.buffer: value for node in first for value in node.writes}
     outside = ("captured", "input")
 
-    def with_kinds(kinds: Mapping[int, Kind]) -> dict[int, Buffer]:
+    def with_kinds(kinds: Mapping[int, Kind]) -> dict[int, GraphBuffer]:
         return {n: replace(buffer, kind=kinds.get(n, buffer.kind)) for n, buffer in graph.buffers.items()}
 
     shown = {operand.value for operand in graph.outputs}

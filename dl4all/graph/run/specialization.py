@@ -24,7 +24,7 @@ from dl4all.graph.run.differentiation import (
 )
 from dl4all.graph.run.executable import Executable, Numbers
 from dl4all.graph.tracing.gradient_state import GradientState, gradient
-from dl4all.graph.tracing.guards import Guards, Memory, layout_of
+from dl4all.graph.tracing.guards import GuardedMemory, Guards, layout_of
 from dl4all.graph.tracing.structure import Opaque, rebuilder
 from dl4all.graph.tracing.trace import Tracer
 from dl4all.ops.core.tensor_base import TensorBase
@@ -39,7 +39,7 @@ class Untraceable(Exception):
 
 
 @dataclass(frozen=True)
-class Identity:
+class TraceIdentity:
     """The key of two traces of the same computation on the same memory from outside."""
 
     graph: Graph
@@ -68,7 +68,7 @@ class Traced:
         self,
         tracer: Tracer,
         guards: Guards,
-        before: Sequence[Memory],
+        before: Sequence[GuardedMemory],
         result: Any,
         state: GradientState,
         backward: Backward | None = None,
@@ -185,7 +185,7 @@ Layouts = tuple[tuple[int, tuple[Any, ...]], ...]
 """Positions of arguments, and the shape, strides and offset that a call gives them."""
 
 
-def _new_layouts(before: Sequence[Memory]) -> Layouts:
+def _new_layouts(before: Sequence[GuardedMemory]) -> Layouts:
     """The arguments that a call has transposed or the like in place.
 
     Raises:
@@ -318,7 +318,7 @@ def _reached_from(graph: Graph, seeds: Mapping[int, int], gradients: Sequence[An
     return [frozenset() if gradient is None else next(found) for gradient in gradients]
 
 
-def _identity(tracer: Tracer, graph: Graph, aliased: Aliases, layouts: Layouts) -> Identity:
+def _identity(tracer: Tracer, graph: Graph, aliased: Aliases, layouts: Layouts) -> TraceIdentity:
     """The parts of a trace that are compared with the one before."""
     nodes = tuple(
         replace(
@@ -336,7 +336,7 @@ def _identity(tracer: Tracer, graph: Graph, aliased: Aliases, layouts: Layouts) 
         for number, kind in used
         if kind in ("captured", "constant")
     )
-    return Identity(replace(graph, nodes=nodes), memory, aliased, layouts, alive)
+    return TraceIdentity(replace(graph, nodes=nodes), memory, aliased, layouts, alive)
 
 
 def _without_varying(command: Any) -> Any:

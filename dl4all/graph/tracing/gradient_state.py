@@ -7,7 +7,7 @@ from typing import Any
 
 from dl4all.errors import GradientError
 from dl4all.ops.core import tape
-from dl4all.ops.core.tape import Node
+from dl4all.ops.core.tape import GradientNode
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.scheduler.listeners import capture
 
@@ -47,7 +47,7 @@ def gradient(tensor: Any) -> Any:
     return None if tensor.grad_meta is None else tensor.grad_meta.grad
 
 
-def _node(tensor: Any) -> Node | None:
+def _node(tensor: Any) -> GradientNode | None:
     return None if tensor.grad_meta is None else tensor.grad_meta.node
 
 
@@ -62,10 +62,10 @@ class HistoryWatch:
         self.refuses_hooks = False
         self._active = active
 
-    def made(self, node: Node, inputs: Sequence[Any], outputs: Sequence[TensorBase]) -> None:
+    def made(self, node: GradientNode, inputs: Sequence[Any], outputs: Sequence[TensorBase]) -> None:
         """An op has run and left a node."""
 
-    def entered(self, node: Node) -> None:
+    def entered(self, node: GradientNode) -> None:
         """The backward pass has come to a node.
 
         Raises:

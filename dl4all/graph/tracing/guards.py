@@ -61,7 +61,7 @@ class Attributes(NamedTuple):
         return len(names) == len(self.keys) and all_same(names.values(), self.values)
 
 
-class Names(NamedTuple):
+class GuardedNames(NamedTuple):
     """Some names of a dict, as they were: the globals that a function uses."""
 
     where: str
@@ -84,7 +84,7 @@ class Items(NamedTuple):
         return len(self.items) == len(self.values) and all_same(self.items, self.values)
 
 
-class Slots(NamedTuple):
+class GuardedSlots(NamedTuple):
     """The attributes of an object for which its classes have slots, as they were."""
 
     where: str
@@ -96,7 +96,7 @@ class Slots(NamedTuple):
         return all_same([getattr(self.owner, key, None) for key in self.keys], self.values)
 
 
-class Code(NamedTuple):
+class GuardedCode(NamedTuple):
     """The code of a function and its defaults, as they were."""
 
     where: str
@@ -107,7 +107,7 @@ class Code(NamedTuple):
         return all(map(operator.is_, _CODE(self.function), self.parts))
 
 
-class Cell(NamedTuple):
+class GuardedCell(NamedTuple):
     """A variable of an enclosing function, as it was."""
 
     where: str
@@ -118,7 +118,7 @@ class Cell(NamedTuple):
         return same(_contents(self.cell), self.value)
 
 
-class Elements(NamedTuple):
+class GuardedElements(NamedTuple):
     """The elements of a small NumPy array, as they were."""
 
     where: str
@@ -129,7 +129,7 @@ class Elements(NamedTuple):
         return bool(self.array.tobytes() == self.content)
 
 
-class Memory(NamedTuple):
+class GuardedMemory(NamedTuple):
     """The memory of a tensor's elements, whether it wants a gradient and has one, and its hooks."""
 
     where: str
@@ -139,7 +139,7 @@ class Memory(NamedTuple):
     flags: tuple[Any, ...]
 
     @classmethod
-    def of(cls, where: str, tensor: Any) -> Memory:
+    def of(cls, where: str, tensor: Any) -> GuardedMemory:
         """The present conditions."""
         return cls(where, tensor, tensor.storage, layout_of(tensor), _flags(tensor.grad_meta))
 
@@ -199,12 +199,22 @@ class Options:
         return all(map(operator.is_, values, self._values)) and _groups(self.optimizer) == self._groups
 
 
-Check = Attributes | Names | Items | Slots | Code | Cell | Elements | Memory | Options
+Check = (
+    Attributes
+    | GuardedNames
+    | Items
+    | GuardedSlots
+    | GuardedCode
+    | GuardedCell
+    | GuardedElements
+    | GuardedMemory
+    | Options
+)
 
 
 def stays(check: Check) -> bool:
     """Whether a check holds after a call; calls may give tensors gradients, and may not set options."""
-    return check.stays() if isinstance(check, (Memory, Options)) else check.holds()
+    return check.stays() if isinstance(check, (GuardedMemory, Options)) else check.holds()
 
 
 def same(one: Any, other: Any) -> bool:
@@ -229,7 +239,7 @@ class _Quick:
             check for check in checks if isinstance(check, Attributes) and isinstance(check.names, dict)
         ]
         items = [check for check in checks if isinstance(check, Items)]
-        memory = [check for check in checks if isinstance(check, Memory)]
+        memory = [check for check in checks if isinstance(check, GuardedMemory)]
         self._containers: list[Attributes | Items] = [*attributes, *items]
         self._dicts: list[Any] = [check.names for check in attributes]
         self._lists = [check.items for check in items]
@@ -321,7 +331,7 @@ class Guards:
         """Add the checks of one object; gives what to visit below it."""
         if isinstance(value, TensorBase):
             self.tensors.append(value)
-            self.checks.append(found := Memory.of(where, value))
+            self.checks.append(found := GuardedMemory.of(where, value))
             yield from ((f"a hook of {where}", hook) for hook in found.flags[-1])
         elif isinstance(value, Optimizer):
             self.checks.append(Options(where, value))
@@ -338,7 +348,7 @@ class Guards:
                     "or pass it as an argument"
                 )
             else:
-                self.checks.append(Elements(where, value, value.tobytes()))
+                self.checks.append(GuardedElements(where, value, value.tobytes()))
         elif isinstance(value, (random.Random, np.random.RandomState)):
             self._remember_random(
                 where, value.getstate if isinstance(value, random.Random) else value.get_state
@@ -387,7 +397,7 @@ class Guards:
         slots = [name for cls in type(value).__mro__ for name in _slots(cls)]
         if slots:
             values = tuple(getattr(value, name, None) for name in slots)
-            self.checks.append(Slots(where, value, tuple(slots), values))
+            self.checks.append(GuardedSlots(where, value, tuple(slots), values))
             yield from ((f"{where}.{name}", item) for name, item in zip(slots, values, strict=True))
         yield type(value).__name__, type(value)
 
@@ -402,11 +412,11 @@ class Guards:
 
     def _function(self, where: str, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            self.checks.append(Cell(name, cell, _contents(cell)))
+            self.checks.append(GuardedCell(name, cell, _contents(cell)))
             yield name, _contents(cell)
         if _is_own(function):  # its globals are the library's
             return
-        self.checks.append(Code(where, function, _CODE(function)))
+        self.checks.append(GuardedCode(where, function, _CODE(function)))
         yield where, function.__defaults__
         yield where, function.__kwdefaults__
         if vars(function):
@@ -431,7 +441,7 @@ class Guards:
         keys = tuple(name for name in looked_up if name in names)
         if keys:
             values = tuple(names[name] for name in keys)
-            self.checks.append(Names("the module", names, keys, values))
+            self.checks.append(GuardedNames("the module", names, keys, values))
             yield from zip(keys, values, strict=True)
 
 
@@ -511,12 +521,12 @@ def _option_writes(optimizer: Optimizer) -> list[int]:
 
 def _difference(check: Check) -> str:
     """A sentence's subject for what does not hold."""
-    if isinstance(check, (Attributes, Names)):
+    if isinstance(check, (Attributes, GuardedNames)):
         for key, value in zip(check.keys, check.values, strict=True):
             if key not in check.names or not same(check.names[key], value):
                 return f"{check.where}.{key}" if isinstance(check, Attributes) else key
         return f"the names of {check.where}"
-    if isinstance(check, Memory):
+    if isinstance(check, GuardedMemory):
         flag = check.tensor.requires_grad is not check.flags[0]
         return f"requires_grad of {check.where}" if flag else check.where
     return check.where

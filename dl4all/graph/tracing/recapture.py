@@ -22,9 +22,9 @@ from dl4all.graph.ir.graph import (
     Binding,
     BoundFill,
     BoundLaunch,
-    Buffer,
     Command,
     Graph,
+    GraphBuffer,
     HostCall,
     Node,
     Operand,
@@ -53,8 +53,8 @@ class Draft:
     A pass makes one for each graph that it is given. New buffers have numbers behind the others.
 
     >>> import dl4all as dl
-    >>> from dl4all.graph.ir.graph import Buffer, Graph, Operand, Value
-    >>> draft = Draft(Graph("cpu", {0: Buffer(0, 8, "input")}, ()))
+    >>> from dl4all.graph.ir.graph import GraphBuffer, Graph, Operand, Value
+    >>> draft = Draft(Graph("cpu", {0: GraphBuffer(0, 8, "input")}, ()))
     >>> x = Operand(Value(0, 0), (2,), "float32", (1,))
     >>> draft.node("mul", (x, x)).result
     Operand(value=Value(buffer=1, version=1), shape=(2,), dtype='float32', strides=(1,), offset=0)
@@ -65,9 +65,9 @@ class Draft:
         self.buffers = dict(graph.buffers)
         self._next = max(self.buffers, default=-1) + 1
 
-    def buffer(self, nbytes: int, name: str = "") -> Buffer:
+    def buffer(self, nbytes: int, name: str = "") -> GraphBuffer:
         """A new temporary."""
-        made = self.buffers[self._next] = Buffer(self._next, nbytes, "temporary", name)
+        made = self.buffers[self._next] = GraphBuffer(self._next, nbytes, "temporary", name)
         self._next += 1
         return made
 
@@ -145,7 +145,7 @@ class Draft:
         arguments: dict[str, Any],
         storages: Mapping[int, Storage],
         result: Operand,
-    ) -> tuple[tuple[Command, ...], list[Buffer]]:
+    ) -> tuple[tuple[Command, ...], list[GraphBuffer]]:
         """The op's commands on its device, and the temporaries that they use."""
         log = _Log(self.device)
         with log.listening():

@@ -25,10 +25,10 @@ from dl4all.graph.ir.graph import (
     Binding,
     BoundFill,
     BoundLaunch,
-    Buffer,
     Command,
     Foreign,
     Graph,
+    GraphBuffer,
     HostCall,
     Kind,
     Node,
@@ -324,7 +324,7 @@ class Tracer:
             for number, kind in kinds.items()
             if kind in ("captured", "input") and self._versions[number]
         }
-        buffers = {number: Buffer(number, self._sizes[number], kind) for number, kind in kinds.items()}
+        buffers = {number: GraphBuffer(number, self._sizes[number], kind) for number, kind in kinds.items()}
         whole = Graph(
             self.device.name,
             buffers,

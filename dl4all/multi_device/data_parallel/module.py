@@ -23,7 +23,7 @@ from dl4all.multi_device.data_parallel.batch_norm import ShardedBatchNorm
 from dl4all.multi_device.data_parallel.broadcast import Broadcast
 from dl4all.multi_device.data_parallel.buffers import Buffers
 from dl4all.multi_device.data_parallel.copies import give_memory
-from dl4all.multi_device.data_parallel.sharded_step import Call, Part, ShardFailure
+from dl4all.multi_device.data_parallel.sharded_step import ShardedCall, ShardFailure, ShardResult
 from dl4all.multi_device.data_parallel.step_plan import StepPlan, estimate, parameters_of, predict
 from dl4all.multi_device.group_module import GroupModule, check_parts
 from dl4all.multi_device.replica import Replica
@@ -149,7 +149,7 @@ class DataParallel(GroupModule):
         row_nbytes = sum(tensor.numel() * tensor.dtype.itemsize for tensor in tensors) / rows
         return predict(devices, self.balance.shares(rows, devices), self._work, sizes, row_nbytes)
 
-    def _trace(self, call: Call) -> None:
+    def _trace(self, call: ShardedCall) -> None:
         """Find out what the model does with a row, for the first split."""
         self._traced = True
         if self._work is None and not call.options and all(map(is_measured, self.group.devices)):
@@ -195,7 +195,7 @@ class DataParallel(GroupModule):
             return self._on_primary(inputs, options)
         modes = [(module, module.training) for module in self.module.modules()]
         random = default_generator().get_state()
-        call = Call(inputs, options, random, is_grad_enabled(), rows, modes)
+        call = ShardedCall(inputs, options, random, is_grad_enabled(), rows, modes)
         if call.gradients and not self._traced:
             with tape.gradients(False):
                 self._trace(call)
@@ -217,7 +217,7 @@ class DataParallel(GroupModule):
         inputs, options = map_tensors((inputs, options), lambda tensor: tensor.to(primary))
         return self.module(*inputs, **options)
 
-    def _forward(self, call: Call, *, again: bool = False) -> list[Part]:
+    def _forward(self, call: ShardedCall, *, again: bool = False) -> list[ShardResult]:
         """Compute all rows, on other devices where some fail. With `again`, buffers stay as they are."""
         while True:
             buffers: Buffers | None = None
@@ -240,7 +240,7 @@ class DataParallel(GroupModule):
                 return parts
             gc.collect()  # the error is gone, whose traceback held what the devices had computed
 
-    def _keep(self, buffers: Buffers, part: Part) -> None:
+    def _keep(self, buffers: Buffers, part: ShardResult) -> None:
         """Bring the first shard's changes of buffers to the model.
 
         Raises:
@@ -318,10 +318,12 @@ class DataParallel(GroupModule):
         estimate = self.balance.estimates[device]
         estimate.most = max(self.balance.grain, (estimate.most or max(estimate.given, 2)) // 2)
 
-    def _add_node(self, call: Call, parts: list[Part], outputs: list[Tensor], inputs: list[Tensor]) -> None:
+    def _add_node(
+        self, call: ShardedCall, parts: list[ShardResult], outputs: list[Tensor], inputs: list[Tensor]
+    ) -> None:
         parameters = list(self.module.parameters())
         versions = [(p.storage, p.storage.version) for p in parameters]
-        held: list[list[Part]] = [parts]
+        held: list[list[ShardResult]] = [parts]
         connected = sharded_step.connected(parts)
 
         def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
@@ -344,8 +346,8 @@ class DataParallel(GroupModule):
 
     def _backward(
         self,
-        call: Call,
-        parts: list[Part],
+        call: ShardedCall,
+        parts: list[ShardResult],
         grads: Sequence[Tensor | None],
         parameters: Sequence[Parameter],
         inputs: Sequence[Tensor],

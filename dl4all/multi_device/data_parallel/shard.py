@@ -77,11 +77,11 @@ class Shard:
         return time.perf_counter() if self.device.simulated is None else clock.now()
 
 
-class _Current(threading.local):
+class _CurrentShard(threading.local):
     shard: Shard | None = None
 
 
-_current = _Current()
+_current = _CurrentShard()
 
 
 def current() -> Shard | None:

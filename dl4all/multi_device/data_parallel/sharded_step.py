@@ -44,7 +44,7 @@ class ShardFailure(Exception):
 
 
 @dataclass
-class Call:
+class ShardedCall:
     """A call of a model: what it was given, and the state in which it was called."""
 
     inputs: tuple[Any, ...]
@@ -56,7 +56,7 @@ class Call:
 
 
 @dataclass
-class Part:
+class ShardResult:
     """The result of one device for its shard."""
 
     shard: Shard
@@ -71,11 +71,11 @@ class Part:
 
 def forward(
     group: DeviceGroup,
-    call: Call,
+    call: ShardedCall,
     shares: Sequence[tuple[Replica, int]],
     send: Callable[[], None],
     stop: Callable[[BaseException], None],
-) -> list[Part]:
+) -> list[ShardResult]:
     """Compute each device's rows.
 
     Args:
@@ -91,7 +91,7 @@ def forward(
     meeting = Rendezvous(len(shares), group.timeout)
     starts = [0, *itertools.accumulate(rows for _, rows in shares)]
     parts = [
-        Part(Shard(replica.device, party, len(shares), start, rows, call.rows, meeting), replica)
+        ShardResult(Shard(replica.device, party, len(shares), start, rows, call.rows, meeting), replica)
         for party, ((replica, rows), start) in enumerate(zip(shares, starts, strict=False))
     ]
     alone = len(parts) == 1 and parts[0].replica.device is group.primary
@@ -126,7 +126,7 @@ def _rows_on(value: Tensor, rows: slice | None, device: Device, on_host: Arrays)
     return from_numpy(array if rows is None else array[rows], device)
 
 
-def _forward_shard(part: Part, call: Call, on_host: Arrays, *, fetch: bool) -> None:
+def _forward_shard(part: ShardResult, call: ShardedCall, on_host: Arrays, *, fetch: bool) -> None:
     shard = part.shard
     begun = shard.seconds()
     with phase("upload"), tape.gradients(False):
@@ -164,8 +164,8 @@ def _forward_shard(part: Part, call: Call, on_host: Arrays, *, fetch: bool) -> N
 
 def backward(
     group: DeviceGroup,
-    call: Call,
-    parts: Sequence[Part],
+    call: ShardedCall,
+    parts: Sequence[ShardResult],
     grads: Sequence[Tensor | None],
     parameters: Sequence[Parameter],
 ) -> list[Tensor | None]:
@@ -221,8 +221,8 @@ def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:
 
 
 def _backward_shard(
-    part: Part,
-    call: Call,
+    part: ShardResult,
+    call: ShardedCall,
     grads: Sequence[Tensor | None],
     on_host: Arrays,
     collector: Collector,
@@ -249,7 +249,7 @@ def _backward_shard(
     part.seconds += shard.seconds() - begun - (shard.waited - waited)
 
 
-def _of_primary(device: Device, parts: Sequence[Part], work: Callable[[], None]) -> None:
+def _of_primary(device: Device, parts: Sequence[ShardResult], work: Callable[[], None]) -> None:
     """Run what concerns the primary device alone; its failure is that device's."""
     try:
         work()
@@ -260,9 +260,9 @@ def _of_primary(device: Device, parts: Sequence[Part], work: Callable[[], None])
 
 def _run(
     group: DeviceGroup,
-    parts: Sequence[Part],
+    parts: Sequence[ShardResult],
     meeting: Rendezvous,
-    work: Callable[[Part], None],
+    work: Callable[[ShardResult], None],
     meanwhile: Callable[[], None],
     stop: Callable[[BaseException], None] = lambda error: None,
 ) -> None:
@@ -275,7 +275,7 @@ def _run(
         DeviceError: the group's streams were closed meanwhile.
     """
 
-    def guarded(part: Part) -> None:
+    def guarded(part: ShardResult) -> None:
         try:
             work(part)
         except BaseException as error:
@@ -312,7 +312,7 @@ def _run(
     raise ShardFailure(part.replica.device, part.shard.rows, meeting.error) from meeting.error
 
 
-def _check_computed(parts: Sequence[Part], tasks: Sequence[Task]) -> None:
+def _check_computed(parts: Sequence[ShardResult], tasks: Sequence[Task]) -> None:
     """
     Raises:
         DeviceError: a part was cancelled, as the streams were closed meanwhile.
@@ -325,13 +325,13 @@ def _check_computed(parts: Sequence[Part], tasks: Sequence[Task]) -> None:
             )
 
 
-def _late(group: DeviceGroup, parts: Sequence[Part], tasks: Sequence[Task]) -> list[Part]:
+def _late(group: DeviceGroup, parts: Sequence[ShardResult], tasks: Sequence[Task]) -> list[ShardResult]:
     """Wait for the parts, and say which did not come to an end."""
     timeout = group.timeout * (1 + GRACE)
     return [part for part, task in zip(parts, tasks, strict=False) if not task.wait(timeout)]
 
 
-def joined(call: Call, parts: Sequence[Part], device: Device) -> list[Tensor]:
+def joined(call: ShardedCall, parts: Sequence[ShardResult], device: Device) -> list[Tensor]:
     """The outputs of the whole batch on the primary device, without a history."""
     if len(parts) == 1 and parts[0].replica.device is device:
         given = {id(tensor.storage) for tensor in tensors_of([call.inputs, call.options])}
@@ -349,13 +349,13 @@ def joined(call: Call, parts: Sequence[Part], device: Device) -> list[Tensor]:
     return result
 
 
-def connected(parts: Sequence[Part]) -> list[bool]:
+def connected(parts: Sequence[ShardResult]) -> list[bool]:
     """Of which outputs there are gradients: those that depend on parameters or inputs that want some."""
     wanting = [[tape.wants_gradient(output) for output in tensors_of(part.outputs)] for part in parts]
     return [any(of_parts) for of_parts in zip(*wanting, strict=True)]
 
 
-def input_gradient(call: Call, parts: Sequence[Part], tensor: Tensor) -> Tensor | None:
+def input_gradient(call: ShardedCall, parts: Sequence[ShardResult], tensor: Tensor) -> Tensor | None:
     """The gradient of a tensor that the model was called with; None if the loss does not depend on it."""
     key = id(tensor)
     if not any(key in part.gradients for part in parts):

@@ -17,7 +17,7 @@ from dl4all.scheduler.device.device import Device
 UPDATE_TENSORS = 5  # read and written by an optimizer with momentum, for each parameter
 
 
-class Parameters(NamedTuple):
+class SentParameters(NamedTuple):
     """The parameters of a model that go over the links in each step."""
 
     tensors: int
@@ -53,15 +53,15 @@ class StepPlan(NamedTuple):
         return f"{self.seconds * 1e3:.2f} ms ({'; '.join(parts)})"
 
 
-def parameters_of(model: Module, *, synchronized: bool) -> Parameters:
+def parameters_of(model: Module, *, synchronized: bool) -> SentParameters:
     """The sizes of what a model's devices exchange."""
     learned = [p for p in model.parameters() if p.requires_grad]
     norms = sum(isinstance(module, BatchNorm) for module in model.modules()) if synchronized else 0
     sizes = [p.numel() * p.dtype.itemsize for p in learned]
-    return Parameters(len(learned), sum(sizes), max(sizes, default=0), 2 * norms)
+    return SentParameters(len(learned), sum(sizes), max(sizes, default=0), 2 * norms)
 
 
-def estimate(device: Device, work: BatchWork, sizes: Parameters) -> Estimate:
+def estimate(device: Device, work: BatchWork, sizes: SentParameters) -> Estimate:
     """A device's speed with a model, as far as the cost model knows."""
     rates = speeds(device)
     fixed, per_row = work.step.fixed.seconds(rates), work.step.per_sample.seconds(rates)
@@ -71,7 +71,7 @@ def estimate(device: Device, work: BatchWork, sizes: Parameters) -> Estimate:
 
 
 def predict(
-    devices: Sequence[Device], rows: Sequence[int], work: BatchWork, sizes: Parameters, row_nbytes: float
+    devices: Sequence[Device], rows: Sequence[int], work: BatchWork, sizes: SentParameters, row_nbytes: float
 ) -> StepPlan:
     """The time of a step with given shares of rows of `row_nbytes` bytes, which come from the host.
 

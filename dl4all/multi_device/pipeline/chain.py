@@ -15,7 +15,7 @@ Name: TypeAlias = str | int
 Split: TypeAlias = str | Sequence[Name] | Sequence[Sequence[Name]]
 
 
-class Layer(NamedTuple):
+class ChainLayer(NamedTuple):
     """A link of the chain: it takes what the one before it returned."""
 
     name: str
@@ -27,7 +27,7 @@ class Layer(NamedTuple):
         return list(self.call.modules()) if isinstance(self.call, nn.Module) else []
 
 
-def chain_of(model: nn.Module) -> list[Layer]:
+def chain_of(model: nn.Module) -> list[ChainLayer]:
     """The layers whose composition is a model's ``forward``, with ``Sequential`` modules taken apart.
 
     Raises:
@@ -62,20 +62,20 @@ def _links(model: nn.Module) -> list[tuple[str, Any]] | None:
     return None
 
 
-def _flat(name: str, layer: Any) -> Iterator[Layer]:
+def _flat(name: str, layer: Any) -> Iterator[ChainLayer]:
     """A layer, or those that a ``Sequential`` consists of, unless somebody watches it as a whole."""
     if not callable(layer):
         raise ArgumentError(f"[pipeline] layer {name!r} must be a module or a function, got {layer!r}")
     whole = not isinstance(layer, nn.Sequential) or layer._call_hooks
     links = None if whole else _links(layer)
     if links is None:
-        yield Layer(name, layer)
+        yield ChainLayer(name, layer)
         return
     for child, below in links:
         yield from _flat(f"{name}.{child}", below)
 
 
-def starts_by_hand(split: Split, chain: Sequence[Layer], devices: int) -> list[int]:
+def starts_by_hand(split: Split, chain: Sequence[ChainLayer], devices: int) -> list[int]:
     """The numbers of the layers that stages begin with.
 
     Args:
@@ -111,7 +111,7 @@ def starts_by_hand(split: Split, chain: Sequence[Layer], devices: int) -> list[i
     return starts
 
 
-def _starts_of_lists(parts: Sequence[Any], chain: Sequence[Layer]) -> list[int]:
+def _starts_of_lists(parts: Sequence[Any], chain: Sequence[ChainLayer]) -> list[int]:
     starts: list[int] = []
     listed: list[int] = []
     for part in parts:
@@ -128,7 +128,7 @@ def _starts_of_lists(parts: Sequence[Any], chain: Sequence[Layer]) -> list[int]:
     return starts
 
 
-def _numbers_of(name: Name, chain: Sequence[Layer]) -> list[int]:
+def _numbers_of(name: Name, chain: Sequence[ChainLayer]) -> list[int]:
     """The layer of a name or number, or those within the module of that name."""
     if isinstance(name, int):
         numbers = [name] if 0 <= name < len(chain) else []
@@ -140,7 +140,7 @@ def _numbers_of(name: Name, chain: Sequence[Layer]) -> list[int]:
     return numbers
 
 
-def inseparable(chain: Sequence[Layer]) -> dict[int, str]:
+def inseparable(chain: Sequence[ChainLayer]) -> dict[int, str]:
     """Before which layers the chain cannot be cut, each with the reason.
 
     A module that has parameters or buffers lives on one device, so that all layers that use it are in one

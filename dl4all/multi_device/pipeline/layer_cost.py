@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dl4all.errors import ArgumentError, TraceError
-from dl4all.multi_device.pipeline.chain import Layer
+from dl4all.multi_device.pipeline.chain import ChainLayer
 from dl4all.multi_device.replica import structure_copy
 from dl4all.multi_device.trace.call_sequence import nbytes_of
 from dl4all.multi_device.trace.work_trace import ENDLESS, ModuleWork, trace_work
@@ -32,7 +32,7 @@ class LayerCost:
     keeps_output: bool  # whether the result is among what is kept
 
 
-def layer_costs(chain: Sequence[Layer], micro_batch: Tensor) -> list[LayerCost]:
+def layer_costs(chain: Sequence[ChainLayer], micro_batch: Tensor) -> list[LayerCost]:
     """The costs of the layers for a micro-batch like this one.
 
     Raises:
@@ -76,7 +76,7 @@ def layer_costs(chain: Sequence[Layer], micro_batch: Tensor) -> list[LayerCost]:
 class _Network(Module):
     """The layers one after the other, each within a module of its own, whatever they share."""
 
-    def __init__(self, chain: Sequence[Layer], note: Callable[[Any], None]) -> None:
+    def __init__(self, chain: Sequence[ChainLayer], note: Callable[[Any], None]) -> None:
         super().__init__()
         self._note, self._count = note, len(chain)
         for number, layer in enumerate(chain):
@@ -90,7 +90,7 @@ class _Network(Module):
 
 
 class _Link(Module):
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: ChainLayer) -> None:
         super().__init__()
         self.call = layer.call
 
@@ -98,7 +98,7 @@ class _Link(Module):
         return self.call(x)
 
 
-def _cost(layer: Layer, works: Sequence[ModuleWork], output: int) -> LayerCost:
+def _cost(layer: ChainLayer, works: Sequence[ModuleWork], output: int) -> LayerCost:
     module = layer.call if isinstance(layer.call, Module) else Module()
     learned = sum(nbytes_of(p) for p in module.parameters() if p.requires_grad)
     state = {id(tensor): tensor for tensor in module.state_dict(keep_vars=True).values()}

@@ -13,7 +13,7 @@ from dl4all.autograd import backward, set_grad_enabled
 from dl4all.errors import CancelledError, DeviceError, DeviceLostError
 from dl4all.multi_device.pipeline.shared_parameters import add_gradients, in_place_of_shared, stand_ins_of
 from dl4all.multi_device.pipeline.stage import Kept, Randomness, Stage, compute, tail_of
-from dl4all.multi_device.schedule import Kind, Schedule, Step
+from dl4all.multi_device.schedule import Kind, Schedule, StageStep
 from dl4all.runtime.profiler.phase import phase
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.backend import Hang
@@ -61,8 +61,8 @@ class Passage:
         self._stand_ins = stand_ins_of(stages)
         self._kept: dict[tuple[int, int], Kept] = {}  # by stage and micro-batch
         self._changed = Condition()
-        self._handed: dict[tuple[int, Step], Handed] = {}  # by the stage that it comes from
-        self._busy: dict[Stage, Step] = {}  # stages that have what they need
+        self._handed: dict[tuple[int, StageStep], Handed] = {}  # by the stage that it comes from
+        self._busy: dict[Stage, StageStep] = {}  # stages that have what they need
         self._left = 0  # steps
         self._failure: tuple[BaseException, Stage | None] | None = None
         self._given_up: set[Stage] = set()  # whose devices do not answer
@@ -75,7 +75,7 @@ class Passage:
     def _enter(self, kind: Kind, values: Sequence[Tensor | None]) -> None:
         outside = -1 if kind == "forward" else len(self.stages)
         for number, value in enumerate(values):
-            self._handed[outside, Step(kind, number)] = value, clock.now()
+            self._handed[outside, StageStep(kind, number)] = value, clock.now()
 
     # In the caller's thread
 
@@ -154,7 +154,7 @@ class Passage:
 
     # In the threads of the stages
 
-    def _run_step(self, stage: Stage, step: Step) -> None:
+    def _run_step(self, stage: Stage, step: StageStep) -> None:
         value = self._take(stage, step)
         try:
             begun = _begin(stage.device)
@@ -176,7 +176,7 @@ class Passage:
             del self._busy[stage]
             self._changed.notify_all()
 
-    def _take(self, stage: Stage, step: Step) -> Tensor | None:
+    def _take(self, stage: Stage, step: StageStep) -> Tensor | None:
         """Wait for what the neighbour hands over.
 
         Raises:
@@ -224,7 +224,7 @@ class Passage:
             backward(kept.tail, gradient)
         return None if kept.source is None else kept.source.grad
 
-    def _send(self, stage: Stage, step: Step, result: Tensor | None) -> Tensor | None:
+    def _send(self, stage: Stage, step: StageStep, result: Tensor | None) -> Tensor | None:
         """Hand a result to the neighbour's device, or keep it where there is none."""
         forward = step.kind == "forward"
         neighbour = stage.index + (1 if forward else -1)

@@ -11,11 +11,11 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DeviceError, GradientError, ShapeError
 from dl4all.multi_device.group_module import GroupModule, check_parts
-from dl4all.multi_device.pipeline.chain import Layer, Split, chain_of, inseparable, starts_by_hand
+from dl4all.multi_device.pipeline.chain import ChainLayer, Split, chain_of, inseparable, starts_by_hand
 from dl4all.multi_device.pipeline.micro_batches import Passage
 from dl4all.multi_device.pipeline.stage import Stage
 from dl4all.multi_device.pipeline.stage_partition import check_memory, partition
-from dl4all.multi_device.placement.partition import Part
+from dl4all.multi_device.placement.partition import UnitRange
 from dl4all.multi_device.schedule import only, schedule_of
 from dl4all.nn.module import Module, Parameter
 from dl4all.ops import cat
@@ -100,7 +100,7 @@ def pipeline(
     )
 
 
-def _parts_by_hand(split: Split, chain: Sequence[Layer], devices: int) -> list[Part]:
+def _parts_by_hand(split: Split, chain: Sequence[ChainLayer], devices: int) -> list[UnitRange]:
     starts, reasons = starts_by_hand(split, chain, devices), inseparable(chain)
     for start in starts:
         if start in reasons:
@@ -109,7 +109,9 @@ def _parts_by_hand(split: Split, chain: Sequence[Layer], devices: int) -> list[P
                 "one device"
             )
     ends = [*starts[1:], len(chain)]
-    return [Part(start, end, device) for device, (start, end) in enumerate(zip(starts, ends, strict=True))]
+    return [
+        UnitRange(start, end, device) for device, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
 
 
 class Pipeline(GroupModule):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from dl4all.multi_device.placement.partition import Part
+from dl4all.multi_device.placement.partition import UnitRange
 
 
 class _Plan(NamedTuple):
@@ -19,7 +19,7 @@ class _Plan(NamedTuple):
 
     latency: float  # seconds of a micro-batch through all of them
     slowest: float  # seconds of the stage, or copy, that takes longest
-    parts: tuple[Part, ...]
+    parts: tuple[UnitRange, ...]
 
 
 def ordered_partition(
@@ -31,7 +31,7 @@ def ordered_partition(
     sending: Sequence[Sequence[float]] | None = None,
     receiving: Sequence[Sequence[float]] | None = None,
     uncut: Collection[int] = (),
-) -> list[Part] | None:
+) -> list[UnitRange] | None:
     """The stages with which a batch is done soonest, among those that fit into memory.
 
     A batch takes as long as one micro-batch takes through all stages, and as the slowest stage takes for
@@ -79,7 +79,7 @@ def ordered_partition(
                             _Plan(
                                 plan.latency + own + sent + received,
                                 max(plan.slowest, own, sent, received),
-                                (Part(start, stop, device), *plan.parts),
+                                (UnitRange(start, stop, device), *plan.parts),
                             ),
                         )
                     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from dl4all.autograd import checkpoint as recomputed_in_backward
 from dl4all.errors import ArgumentError, GradientError
-from dl4all.multi_device.pipeline.chain import Layer
+from dl4all.multi_device.pipeline.chain import ChainLayer
 from dl4all.nn.module import Module, Parameter
 from dl4all.ops.core import tape
 from dl4all.ops.core.expressions import philox
@@ -32,7 +32,7 @@ class Stage:
 
     index: int
     device: Device
-    layers: tuple[Layer, ...]
+    layers: tuple[ChainLayer, ...]
     first: int
 
     def __repr__(self) -> str:

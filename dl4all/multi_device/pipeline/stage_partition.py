@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from dl4all.allocator.allocator import amount
 from dl4all.errors import OutOfMemoryError
-from dl4all.multi_device.pipeline.chain import Layer, inseparable
+from dl4all.multi_device.pipeline.chain import ChainLayer, inseparable
 from dl4all.multi_device.pipeline.layer_cost import LayerCost, layer_costs
 from dl4all.multi_device.pipeline.ordered_partition import ordered_partition
-from dl4all.multi_device.placement.partition import Part
+from dl4all.multi_device.placement.partition import UnitRange
 from dl4all.multi_device.placement.stage_costs import usable_memory
 from dl4all.multi_device.schedule import most_alive, schedule_of
 from dl4all.scheduler.cost.cost_model import speeds
@@ -25,14 +25,14 @@ StageBytes = Callable[[int, int, int], int]
 
 
 def partition(
-    chain: Sequence[Layer],
+    chain: Sequence[ChainLayer],
     devices: Sequence[Device],
     micro_batch: Tensor,
     micro_batches: int,
     schedule: str,
     *,
     checkpoint: bool,
-) -> list[Part]:
+) -> list[UnitRange]:
     """The stages with which a batch is predicted to be done soonest, within the devices' memory.
 
     Args:
@@ -76,8 +76,8 @@ def partition(
 
 
 def check_memory(
-    parts: Sequence[Part],
-    chain: Sequence[Layer],
+    parts: Sequence[UnitRange],
+    chain: Sequence[ChainLayer],
     devices: Sequence[Device],
     micro_batch: Tensor,
     micro_batches: int,

@@ -22,7 +22,7 @@ BOUNDS = 6  # for the slowest part, between the least possible one and none
 Numbers = npt.NDArray[np.float64]
 
 
-class Part(NamedTuple):
+class UnitRange(NamedTuple):
     """Units from `start` to before `end`, on a device by its number."""
 
     start: int
@@ -31,7 +31,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Problem:
+class PartitionProblem:
     """A chain of units, and what they cost on each device.
 
     Args:
@@ -65,7 +65,7 @@ class Problem:
         return self.memory[live - 1] <= self.limits[device]
 
 
-def candidates(problem: Problem) -> list[list[Part]]:
+def candidates(problem: PartitionProblem) -> list[list[UnitRange]]:
     """Partitions, one of which is the best; each device alone is among them if it has the memory.
 
     One micro-batch goes from part to part, and the sum of the times counts: there is one best partition.
@@ -73,7 +73,7 @@ def candidates(problem: Problem) -> list[list[Part]]:
     to fill: so partitions with the least sum are looked for under several bounds for the slowest part.
     """
     alone = [device for device in range(problem.devices) if problem.fits(device, 0)[0, problem.units]]
-    found = [[Part(0, problem.units, device)] for device in alone]
+    found = [[UnitRange(0, problem.units, device)] for device in alone]
     each = [_sums(seconds) for seconds in problem.seconds]
     whole = [_sums(seconds) for seconds in problem.seconds + problem.once]
     bounds = [np.inf]
@@ -92,7 +92,7 @@ def candidates(problem: Problem) -> list[list[Part]]:
     return found
 
 
-def _slowest(problem: Problem, partition: Sequence[Part]) -> float:
+def _slowest(problem: PartitionProblem, partition: Sequence[UnitRange]) -> float:
     """Seconds of the slowest part or move."""
     seconds = [problem.seconds[part.device, part.start : part.end].sum() for part in partition]
     seconds += [problem.moves[one.device, next_.device, next_.start] for one, next_ in pairwise(partition)]
@@ -116,7 +116,7 @@ class _Key(NamedTuple):
     behind: int
 
 
-class _State(NamedTuple):
+class _PartitionState(NamedTuple):
     """From each unit on, the best way if a certain device begins there and certain others follow."""
 
     cost: Numbers
@@ -125,18 +125,18 @@ class _State(NamedTuple):
     choice: npt.NDArray[Any]  # which of them does
 
 
-Level = dict[_Key, _State]
+Level = dict[_Key, _PartitionState]
 """The states of a number of devices, the one that begins included."""
 
 
 def _search(
-    problem: Problem, costs: Sequence[Numbers], moves: Numbers, combine: Callable[..., Any]
-) -> list[Part] | None:
+    problem: PartitionProblem, costs: Sequence[Numbers], moves: Numbers, combine: Callable[..., Any]
+) -> list[UnitRange] | None:
     """The partition of the least sum, or the least maximum, of costs and moves; None if there is none.
 
     Args:
         costs: of each device, for each part.
-        moves: see :class:`Problem`.
+        moves: see :class:`PartitionProblem`.
         combine: ``np.add`` or ``np.maximum``.
     """
     levels: list[Level] = []
@@ -154,7 +154,7 @@ def _search(
     return None if best is None else _walk(levels, best[1], best[2], problem.units)
 
 
-def _extensions(problem: Problem, levels: Sequence[Level]) -> Iterator[tuple[_Key, list[_Key]]]:
+def _extensions(problem: PartitionProblem, levels: Sequence[Level]) -> Iterator[tuple[_Key, list[_Key]]]:
     """Which device may begin before which states of the last level."""
     devices = range(problem.devices)
     if not levels:
@@ -180,26 +180,26 @@ def _state(
     before: Level,
     moves: Numbers,
     combine: Callable[..., Any],
-) -> _State:
+) -> _PartitionState:
     """Let a device compute a part, and the best of what may follow the rest; if nothing may, all of it."""
     units = len(allowed)
     if not following:
-        return _State(allowed[:, units], np.full(units, units), following, np.zeros(units, int))
+        return _PartitionState(allowed[:, units], np.full(units, units), following, np.zeros(units, int))
     rests = np.stack([combine(moves[device, key.device], before[key].cost) for key in following])
     choice = rests.argmin(axis=0)
     total = combine(allowed[:, :units], rests.min(axis=0)[None, :])
     end = total.argmin(axis=1)
-    return _State(total[np.arange(units), end], end, following, choice[end])
+    return _PartitionState(total[np.arange(units), end], end, following, choice[end])
 
 
-def _walk(levels: Sequence[Level], behind: int, key: _Key, units: int) -> list[Part]:
+def _walk(levels: Sequence[Level], behind: int, key: _Key, units: int) -> list[UnitRange]:
     """The parts of the best way, from the first unit on."""
     parts = []
     start = 0
     while True:
         state = levels[behind][key]
         end = int(state.end[start])
-        parts.append(Part(start, end, key.device))
+        parts.append(UnitRange(start, end, key.device))
         if end == units:
             return parts
         behind, key, start = behind - 1, state.following[int(state.choice[start])], end

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from dl4all.errors import ArgumentError, OutOfMemoryError
-from dl4all.multi_device.placement.partition import Part, candidates
+from dl4all.multi_device.placement.partition import UnitRange, candidates
 from dl4all.multi_device.placement.plan import Alternative, Placement
 from dl4all.multi_device.placement.schedule_times import length, schedule_times
 from dl4all.multi_device.placement.stage_costs import StageCosts, times, usable_memory
@@ -118,7 +118,7 @@ def _distinct(devices: Sequence[Device]) -> tuple[list[Device], list[Alternative
     return list(first.values()), refused
 
 
-def _placement(name: str, training: bool, costs: StageCosts, partition: Sequence[Part]) -> Placement:
+def _placement(name: str, training: bool, costs: StageCosts, partition: Sequence[UnitRange]) -> Placement:
     stages = costs.stages(partition)
     slots = schedule_times(times(stages), costs.micro_batches)
     return Placement(name, tuple(stages), length(slots), training, costs.micro_batches, "", (), tuple(slots))
@@ -135,7 +135,7 @@ def _considered(placement: Placement) -> Alternative:
 def _refused(number: int, costs: StageCosts) -> Alternative:
     """A device that cannot have the whole model."""
     device = costs.devices[number]
-    use = costs.memory_use(Part(0, len(costs.chain), number), 0)
+    use = costs.memory_use(UnitRange(0, len(costs.chain), number), 0)
     needed, there = _megabytes(use.total), _megabytes(usable_memory(device))
     return Alternative((str(device),), None, f"too little memory alone: needs {needed}, has {there}")
 
@@ -155,8 +155,8 @@ def _reason(best: Placement, alone: Sequence[Placement], others: Sequence[Altern
 
 def _too_large(name: str, costs: StageCosts) -> str:
     """Why a model fits nowhere, in numbers."""
-    whole = costs.memory_use(Part(0, len(costs.chain), 0), 0)
-    sizes = [costs.memory_use(Part(i, i + 1, 0), 0).total for i in range(len(costs.chain))]
+    whole = costs.memory_use(UnitRange(0, len(costs.chain), 0), 0)
+    sizes = [costs.memory_use(UnitRange(i, i + 1, 0), 0).total for i in range(len(costs.chain))]
     largest = max(range(len(sizes)), key=sizes.__getitem__)
     have = ", ".join(f"{device} {_megabytes(usable_memory(device))}" for device in costs.devices)
     shared = (

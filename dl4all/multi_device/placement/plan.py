@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dl4all.errors import ArgumentError
-from dl4all.multi_device.placement.schedule_times import Slot
+from dl4all.multi_device.placement.schedule_times import TimeSlot
 from dl4all.scheduler.device.device import Device
 
 WIDTH = 140  # of a printed table
@@ -85,7 +85,7 @@ class Placement:
     reason: str
     """Why it is this and nothing else."""
     alternatives: tuple[Alternative, ...]
-    slots: tuple[Slot, ...]
+    slots: tuple[TimeSlot, ...]
     """When each stage does what."""
 
     @property

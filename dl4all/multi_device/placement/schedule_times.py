@@ -21,7 +21,7 @@ class StageTimes:
     give_back: float = 0.0  # the gradient to the stage before
 
 
-class Slot(NamedTuple):
+class TimeSlot(NamedTuple):
     """A time in which a stage does something; a transfer is on its way to the stage."""
 
     stage: int
@@ -31,7 +31,7 @@ class Slot(NamedTuple):
     end: float
 
 
-def schedule_times(stages: Sequence[StageTimes], micro_batches: int) -> list[Slot]:
+def schedule_times(stages: Sequence[StageTimes], micro_batches: int) -> list[TimeSlot]:
     """The slots of a step. A transfer delays the stage that waits for it, and nothing else.
 
     >>> [slot.end for slot in schedule_times([StageTimes(1.0), StageTimes(2.0, receive=0.5)], 2)]
@@ -42,7 +42,7 @@ def schedule_times(stages: Sequence[StageTimes], micro_batches: int) -> list[Slo
     left = [steps[::-1] for steps in plan or only("forward", len(stages), micro_batches)]
     done: dict[tuple[int, Kind, int], float] = {}
     free = [0.0] * len(stages)
-    slots: list[Slot] = []
+    slots: list[TimeSlot] = []
     while any(left):
         for k, stage in enumerate(stages):
             while left[k]:
@@ -56,20 +56,20 @@ def schedule_times(stages: Sequence[StageTimes], micro_batches: int) -> list[Slo
                     ready = done[before, kind, i]
                     delay = stage.receive if kind == "forward" else stages[before].give_back
                     if delay:
-                        slots.append(Slot(k, "transfer", i, ready, ready + delay))
+                        slots.append(TimeSlot(k, "transfer", i, ready, ready + delay))
                     ready += delay
                 if kind == "backward" and i:
                     seconds += stage.accumulation
                 left[k].pop()
                 start = max(ready, free[k])
                 free[k] = done[k, kind, i] = start + seconds
-                slots.append(Slot(k, kind, i, start, free[k]))
+                slots.append(TimeSlot(k, kind, i, start, free[k]))
     for k, stage in enumerate(stages):
         if stage.update:
-            slots.append(Slot(k, "update", 0, free[k], free[k] + stage.update))
+            slots.append(TimeSlot(k, "update", 0, free[k], free[k] + stage.update))
     return slots
 
 
-def length(slots: Sequence[Slot]) -> float:
+def length(slots: Sequence[TimeSlot]) -> float:
     """When the last slot ends."""
     return max((slot.end for slot in slots), default=0.0)

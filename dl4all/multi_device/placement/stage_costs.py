@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dl4all.multi_device.placement.partition import Numbers, Part, Problem
+from dl4all.multi_device.placement.partition import Numbers, PartitionProblem, UnitRange
 from dl4all.multi_device.placement.plan import MemoryUse, PlacedStage
 from dl4all.multi_device.placement.schedule_times import StageTimes
 from dl4all.multi_device.placement.units import Unit
@@ -39,7 +39,7 @@ class StageCosts:
         # Of those, what the units behind do not count themselves.
         self._beside = [trace.input, *(unit.handed * unit.keeps_handed for unit in chain[:-1])]
 
-    def problem(self) -> Problem:
+    def problem(self) -> PartitionProblem:
         """The costs as :func:`dl4all.multi_device.placement.partition.candidates` takes them."""
         m = self.micro_batches
         each = np.array([[(u.forward + u.backward).seconds(s) for u in self.chain] for s in self._speeds])
@@ -48,7 +48,7 @@ class StageCosts:
         numbers = range(len(self.devices))
         there = np.array([[[self.move(a, b, n) for n in self._received] for b in numbers] for a in numbers])
         live = range(1, min(m, len(self.devices)) + 1)
-        return Problem(
+        return PartitionProblem(
             each + more,
             update - more,  # the first micro-batch has nothing to add to
             there + there.transpose(1, 0, 2) * float(self._training),
@@ -77,7 +77,7 @@ class StageCosts:
                 memory[start, end] = static + live * self._beside[start] + (live - 1) * saved + peak
         return memory
 
-    def memory_use(self, part: Part, behind: int) -> MemoryUse:
+    def memory_use(self, part: UnitRange, behind: int) -> MemoryUse:
         """The memory of a part which so many others are behind."""
         chain = self.chain[part.start : part.end]
         live = min(self.micro_batches, behind + 1)
@@ -90,7 +90,7 @@ class StageCosts:
             total - sum(unit.static for unit in chain),
         )
 
-    def stages(self, partition: Sequence[Part]) -> list[PlacedStage]:
+    def stages(self, partition: Sequence[UnitRange]) -> list[PlacedStage]:
         """A partition with all that is to know of its parts."""
         found = []
         for index, part in enumerate(partition):

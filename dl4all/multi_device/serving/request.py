@@ -18,7 +18,7 @@ Key: TypeAlias = tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
 """Shape and dtype of each input. Requests of one key go into one batch."""
 
 
-class Owner(Protocol):
+class RequestQueue(Protocol):
     """The queue that a request waits in, as the request knows it."""
 
     def hasten(self, request: Request) -> None:
@@ -41,11 +41,13 @@ class Request(Task):
 
     __slots__ = ("_owner", "inputs", "key")
 
-    def __init__(self, inputs: tuple[npt.NDArray[Any], ...], owner: Owner, *, on_virtual_clock: bool) -> None:
+    def __init__(
+        self, inputs: tuple[npt.NDArray[Any], ...], owner: RequestQueue, *, on_virtual_clock: bool
+    ) -> None:
         super().__init__(_nothing, "request", on_virtual_clock=on_virtual_clock)
         self.inputs = inputs
         self.key: Key = tuple((array.shape, array.dtype) for array in inputs)
-        self._owner: Owner | None = owner
+        self._owner: RequestQueue | None = owner
 
     def cancel(self) -> bool:
         """Take the request back; returns whether it was still waiting."""

@@ -21,7 +21,7 @@ from dl4all.scheduler.device.device import Device
 
 
 @dataclass
-class Call:
+class ModuleCall:
     """A call and what it does."""
 
     path: str
@@ -41,7 +41,7 @@ class CallSequence:
     """The calls of a run, in order. What observes more of them overrides :meth:`moved_on`."""
 
     def __init__(self, network: Module) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[ModuleCall] = []
         self._paths = {module: path for path, module in network.named_modules()}
         self._leaves = {module for module in self._paths if not any(True for _ in module.children())}
         self._open: list[tuple[Module, int]] = []  # with the number of the call
@@ -62,7 +62,7 @@ class CallSequence:
     def move_on(self, path: str, module: Module | None) -> None:
         """Begin another call."""
         child = self._paths[self._open[1][0]] if len(self._open) > 1 else ""
-        self.calls.append(Call(path, module, tuple(number for _, number in self._open), child))
+        self.calls.append(ModuleCall(path, module, tuple(number for _, number in self._open), child))
         self.moved_on()
 
     def moved_on(self) -> None:
@@ -89,10 +89,10 @@ class CallSequence:
     follows = True
     """Whether calls of modules count: not those that a backward pass repeats."""
 
-    def made(self, node: tape.Node, inputs: Sequence[Any], outputs: Sequence[TensorBase]) -> None:
+    def made(self, node: tape.GradientNode, inputs: Sequence[Any], outputs: Sequence[TensorBase]) -> None:
         """An op has run and left a node."""
 
-    def entered(self, node: tape.Node) -> None:
+    def entered(self, node: tape.GradientNode) -> None:
         """The backward pass has come to a node."""
 
 
@@ -117,7 +117,7 @@ class DataFlow(CallSequence):
             for tensor in module.state_dict().values():
                 self._touch(tensor, len(self.calls) - 1)
 
-    def made(self, node: tape.Node, inputs: Sequence[Any], outputs: Sequence[TensorBase]) -> None:
+    def made(self, node: tape.GradientNode, inputs: Sequence[Any], outputs: Sequence[TensorBase]) -> None:
         for tensor in (*inputs, *outputs):
             if isinstance(tensor, TensorBase):
                 self._touch(tensor, len(self.calls) - 1)
@@ -183,7 +183,7 @@ class Ledger(CallSequence):
         # What is in memory anyway.
         self._known = {id(tensor.storage) for tensor in (*network.state_dict().values(), *inputs)}
         self._calls_of_nodes: dict[int, int] = {}  # by number
-        self._now: tuple[Call, bool] | None = None  # the call, and whether it is its backward pass
+        self._now: tuple[ModuleCall, bool] | None = None  # the call, and whether it is its backward pass
         self._there = device.pool.stats.allocated
 
     @contextlib.contextmanager
@@ -195,7 +195,7 @@ class Ledger(CallSequence):
     def moved_on(self) -> None:
         self._work_for(self.calls[-1], backward=False)
 
-    def made(self, node: tape.Node, inputs: Sequence[Any], outputs: Sequence[TensorBase]) -> None:
+    def made(self, node: tape.GradientNode, inputs: Sequence[Any], outputs: Sequence[TensorBase]) -> None:
         self._calls_of_nodes[node.number] = len(self.calls) - 1
 
     def begin_backward(self) -> None:
@@ -203,10 +203,10 @@ class Ledger(CallSequence):
         self.follows = False
         self._work_for(self.calls[-1], backward=True)
 
-    def entered(self, node: tape.Node) -> None:
+    def entered(self, node: tape.GradientNode) -> None:
         self._work_for(self.calls[self._calls_of_nodes.get(node.number, -1)], backward=True)
 
-    def _work_for(self, call: Call, *, backward: bool) -> None:
+    def _work_for(self, call: ModuleCall, *, backward: bool) -> None:
         """Let launches count for a call."""
         self._settle()
         assert self._device.simulated is not None

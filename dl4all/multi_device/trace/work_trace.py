@@ -19,7 +19,7 @@ from dl4all.autograd.backward_pass import backward
 from dl4all.errors import ArgumentError, DTypeError, OutOfMemoryError, ShapeError, TraceError
 from dl4all.multi_device.replica import structure_copy
 from dl4all.multi_device.structure import leaves_of, map_leaves, tensors_of
-from dl4all.multi_device.trace.call_sequence import Call, DataFlow, Ledger, nbytes_of
+from dl4all.multi_device.trace.call_sequence import DataFlow, Ledger, ModuleCall, nbytes_of
 from dl4all.nn.module import Module, Parameter
 from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import TensorBase
@@ -231,7 +231,7 @@ def _without_empty(modules: Sequence[ModuleWork]) -> Iterator[ModuleWork]:
         yield kept
 
 
-def _module_work(call: Call, state: Sequence[TensorBase], cut: int | None) -> ModuleWork:
+def _module_work(call: ModuleCall, state: Sequence[TensorBase], cut: int | None) -> ModuleWork:
     """The work of a call, which is the first to use some of the parameters and buffers."""
     parameters = [tensor for tensor in state if isinstance(tensor, Parameter)]
     trained = tuple(nbytes_of(tensor) for tensor in parameters if tensor.requires_grad)
@@ -252,7 +252,7 @@ def _module_work(call: Call, state: Sequence[TensorBase], cut: int | None) -> Mo
     )
 
 
-def _with_workspace(modules: Sequence[ModuleWork], calls: Sequence[Call]) -> list[ModuleWork]:
+def _with_workspace(modules: Sequence[ModuleWork], calls: Sequence[ModuleCall]) -> list[ModuleWork]:
     """The memory of each call at its peaks, without permanent parts: activations so far, and gradients.
 
     In its backward pass the activations of later calls are gone, and the gradients of their parameters are

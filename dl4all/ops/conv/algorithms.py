@@ -18,7 +18,7 @@ from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.runtime.scopes import Setting, assigned
+from dl4all.runtime.scopes import ScopedSetting, assigned
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.listeners import launch_log
@@ -40,7 +40,7 @@ ONE_KERNEL = ("direct", "implicit_gemm", "depthwise")
 """Algorithms whose forward pass and input's gradient are one dispatch."""
 
 _forced: list[Algorithm] = []
-_one_kernel: Setting[bool] = Setting(False)
+_one_kernel: ScopedSetting[bool] = ScopedSetting(False)
 
 
 def preferring_one_kernel() -> contextlib.AbstractContextManager[None]:
@@ -156,7 +156,7 @@ def _fits(device: Device, name: str, key: tuple[int | str, ...]) -> bool:
     return BY_NAME[name].supports(device.info, problem, direction)
 
 
-def _prepare(device: Device, case: Case) -> autotune.Work[str]:
+def _prepare(device: Device, case: Case) -> autotune.TuningWork[str]:
     direction, problem = case
     x = autotune.uninitialized(device, problem.images, problem.channels, *problem.size)
     filters = (problem.filters, problem.channels // problem.groups, *problem.win.kernel)
@@ -171,7 +171,7 @@ def _prepare(device: Device, case: Case) -> autotune.Work[str]:
     def run(name: str) -> None:
         getattr(BY_NAME[name], direction)(out, *operands, problem)
 
-    return autotune.Work(run, out)
+    return autotune.TuningWork(run, out)
 
 
 def _layer(

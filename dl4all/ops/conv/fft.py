@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from dl4all.ops.conv.costs import COST_PER_LAUNCH
-from dl4all.ops.conv.fft_plan import MAX_LENGTH, Pair, Plan, best_plan, filter_extent, plan_cost
+from dl4all.ops.conv.fft_plan import MAX_LENGTH, FftPlan, Pair, best_plan, filter_extent, plan_cost
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
 from dl4all.ops.core.kernels.launch import (
     MAX_GRID_SIZE,
@@ -179,7 +179,7 @@ def _convolve(
     w: TensorBase,
     bias: TensorBase | None,
     problem: Problem,
-    plan: Plan,
+    plan: FftPlan,
     source: Maps,
     target: Maps,
     inner: int,
@@ -261,7 +261,7 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Prob
             _repair_weight(out, products, plan, g, x, problem, row * channels, rows * channels)
 
 
-def _portions(problem: Problem, plan: Plan, inner: int, outer: int) -> tuple[int, int, int]:
+def _portions(problem: Problem, plan: FftPlan, inner: int, outer: int) -> tuple[int, int, int]:
     """The numbers of groups, columns of products in a group, and tiles with maps in memory at a time."""
     max_maps = min(MAP_BYTES // plan.nbytes, MAX_GRID_SIZE)
     groups = max(1, min(problem.groups, max_maps // (inner * outer)))
@@ -276,7 +276,7 @@ def _pieces(count: int, max_size: int) -> Iterator[tuple[int, int]]:
         yield first, min(max_size, count - first)
 
 
-def _empty_maps(like: TensorBase, plan: Plan, count: int) -> TensorBase:
+def _empty_maps(like: TensorBase, plan: FftPlan, count: int) -> TensorBase:
     maps: TensorBase = empty(type(like), (count, plan.pairs, 4), like.dtype, like.device)
     return maps
 
@@ -286,14 +286,14 @@ def _pair(numbers: Iterable[int]) -> Pair:
     return first, second
 
 
-def _input_maps(problem: Problem, plan: Plan, offset: int, shift: Pair, low: Pair, high: Pair) -> Maps:
+def _input_maps(problem: Problem, plan: FftPlan, offset: int, shift: Pair, low: Pair, high: Pair) -> Maps:
     return Maps(
         problem.channels, _pair(problem.size[1:]), shift, low, high, plan.span, plan.grid, offset,
         problem.channels * problem.in_pixels, (1, 1),
     )  # fmt: skip
 
 
-def _output_maps(problem: Problem, plan: Plan, offset: int, shift: Pair, high: Pair) -> Maps:
+def _output_maps(problem: Problem, plan: FftPlan, offset: int, shift: Pair, high: Pair) -> Maps:
     return Maps(
         problem.filters, _pair(problem.out_size[1:]), shift, (0, 0), high, plan.span, plan.grid, offset,
         problem.filters * problem.out_pixels, _pair(problem.win.stride[1:]),
@@ -312,7 +312,9 @@ def _filter_maps(problem: Problem, offset: int) -> Maps:
 # Launches
 
 
-def _transform(out: TensorBase, x: TensorBase, plan: Plan, source: Maps, count: int, first_tile: int) -> None:
+def _transform(
+    out: TensorBase, x: TensorBase, plan: FftPlan, source: Maps, count: int, first_tile: int
+) -> None:
     """Fill `out` with the transforms of `count` tiles from `first_tile` on."""
     _launch_rows(False, plan, source, count, source.push(count, first_tile), x, out)
     _launch_columns(False, plan, count * source.channels, source.rows[1], out)
@@ -321,7 +323,7 @@ def _transform(out: TensorBase, x: TensorBase, plan: Plan, source: Maps, count: 
 def _transform_back(
     out: TensorBase,
     products: TensorBase,
-    plan: Plan,
+    plan: FftPlan,
     target: Maps,
     count: int,
     first_tile: int,
@@ -336,14 +338,14 @@ def _transform_back(
 
 
 def _launch_rows(
-    inverse: bool, plan: Plan, maps: Maps, count: int, push: bytes, *tensors: TensorBase
+    inverse: bool, plan: FftPlan, maps: Maps, count: int, push: bytes, *tensors: TensorBase
 ) -> None:
     height, width = plan.size
     rows = count * maps.channels * maps.rows[1]
     _launch_transforms(ROWS, inverse, width, rows, push, (height, *maps.step), *tensors)
 
 
-def _launch_columns(inverse: bool, plan: Plan, maps: int, pairs: int, out: TensorBase) -> None:
+def _launch_columns(inverse: bool, plan: FftPlan, maps: int, pairs: int, out: TensorBase) -> None:
     height, width = plan.size
     columns = maps * (width // 2 + 1)
     _launch_transforms(COLUMNS, inverse, height, columns, FFT_COLUMNS_PUSH.pack(columns, pairs), (), out)
@@ -368,7 +370,7 @@ def _multiply(
     out: TensorBase,
     a: TensorBase,
     b: TensorBase,
-    plan: Plan,
+    plan: FftPlan,
     sizes: tuple[int, int, int, int],
     a_steps: Ints,
     b_steps: Ints,
@@ -419,7 +421,7 @@ def _repair(
 def _repair_weight(
     out: TensorBase,
     products: TensorBase,
-    plan: Plan,
+    plan: FftPlan,
     g: TensorBase,
     x: TensorBase,
     problem: Problem,

@@ -21,7 +21,7 @@ COST_PER_SUM = 60  # Storing a sum of products, for each float.
 COST_PER_CHECKED_RESULT = 300  # Reading a result once more, to repair it if it is not finite.
 
 
-class Plan(NamedTuple):
+class FftPlan(NamedTuple):
     """The cut of images into tiles, along both axes."""
 
     size: Pair  # complex numbers of a transform
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
         return self.pairs * 16
 
 
-def plan_cost(problem: Problem, direction: Direction, plan: Plan) -> float:
+def plan_cost(problem: Problem, direction: Direction, plan: FftPlan) -> float:
     """The cost of a plan, without its launches."""
     images, channels, filters = problem.images, problem.channels, problem.filters
     tiles = images * math.prod(plan.grid)
@@ -61,7 +61,7 @@ def plan_cost(problem: Problem, direction: Direction, plan: Plan) -> float:
 
 
 @functools.lru_cache(maxsize=1024)
-def best_plan(problem: Problem, direction: Direction) -> Plan:
+def best_plan(problem: Problem, direction: Direction) -> FftPlan:
     """The cheapest plan."""
     size = (
         problem.size[1:]
@@ -69,7 +69,7 @@ def best_plan(problem: Problem, direction: Direction) -> Plan:
         else tuple((n - 1) * s + 1 for n, s in zip(problem.out_size[1:], problem.win.stride[1:], strict=True))
     )
     heights, widths = (tuple(_lengths(*both)) for both in zip(filter_extent(problem), size, strict=True))
-    plans = (Plan(*zip(down, right, strict=True)) for down in heights for right in widths)
+    plans = (FftPlan(*zip(down, right, strict=True)) for down in heights for right in widths)
     return min(plans, key=lambda plan: plan_cost(problem, direction, plan))
 
 

@@ -30,7 +30,7 @@ MANY_FILTERS = 256
 MAX_WASTE = 1.5  # Computed results for each result that is needed.
 
 
-class Layout(NamedTuple):
+class RowLayout(NamedTuple):
     """The order of images in a row."""
 
     size: Shape  # of an image
@@ -70,7 +70,7 @@ class Layout(NamedTuple):
         return self.inside(row, images, (0,) * len(self.size), self.out_size)
 
 
-def layout(size: Shape, win: Window) -> Layout | None:
+def layout(size: Shape, win: Window) -> RowLayout | None:
     """The layout of images of that size; None if im2col is better."""
     out_size = win.output_size(size)
     margins = tuple(map(max, win.before, win.behind))
@@ -80,15 +80,15 @@ def layout(size: Shape, win: Window) -> Layout | None:
         return None
     if math.prod(extents) > MAX_WASTE * math.prod(out_size):
         return None
-    return Layout(size, extents, out_size, win)
+    return RowLayout(size, extents, out_size, win)
 
 
-def forward_layout(size: Shape, weight: Shape, win: Window) -> Layout | None:
+def forward_layout(size: Shape, weight: Shape, win: Window) -> RowLayout | None:
     """The layout for a convolution with a weight of that shape; None if im2col is better."""
     return layout(size, win) if math.prod(weight[1:]) >= MIN_ROWS else None
 
 
-def input_gradient_layout(out_size: Shape, weight: Shape, win: Window) -> Layout | None:
+def input_gradient_layout(out_size: Shape, weight: Shape, win: Window) -> RowLayout | None:
     """The layout of results of that size for the gradient of the input; None if im2col is better."""
     flipped = _flipped_window(win)
     return None if flipped is None or weight[1] < MIN_CHANNELS else layout(out_size, flipped)
@@ -98,7 +98,7 @@ def forward(
     x: NDArray,
     w: NDArray,
     bias: NDArray | None,
-    layout: Layout,
+    layout: RowLayout,
     groups: int,
     out: NDArray | None = None,
     scratch: Scratch = NEW,
@@ -126,12 +126,12 @@ def forward(
     return result
 
 
-def input_gradient(g: NDArray, w: NDArray, layout: Layout, groups: int) -> NDArray:
+def input_gradient(g: NDArray, w: NDArray, layout: RowLayout, groups: int) -> NDArray:
     """The gradient with respect to the input, as a convolution with flipped filters."""
     return forward(g, _flipped_filters(w, groups), None, layout, groups)
 
 
-def weight_gradient(g: NDArray, x: NDArray, layout: Layout, groups: int) -> NDArray:
+def weight_gradient(g: NDArray, x: NDArray, layout: RowLayout, groups: int) -> NDArray:
     """The gradient with respect to the filters.
 
     `x` must be finite, for the sums that are not part of the result are multiplied by 0.
@@ -173,7 +173,7 @@ def _flipped_filters(w: NDArray, groups: int) -> NDArray:
     return parts[flipped].reshape(groups * channels, filters // groups, *w.shape[2:])
 
 
-def _row(x: NDArray, layout: Layout, scratch: Scratch = NEW) -> NDArray:
+def _row(x: NDArray, layout: RowLayout, scratch: Scratch = NEW) -> NDArray:
     """The images of each channel in one row."""
     images, channels = x.shape[:2]
     row = scratch.zeros(layout, (channels, images * layout.image + layout.reach), x.dtype)
@@ -182,7 +182,7 @@ def _row(x: NDArray, layout: Layout, scratch: Scratch = NEW) -> NDArray:
 
 
 def _columns(
-    row: NDArray, layout: Layout, images: int, scratch: Scratch = NEW, *, small: bool = False
+    row: NDArray, layout: RowLayout, images: int, scratch: Scratch = NEW, *, small: bool = False
 ) -> Iterator[tuple[slice, NDArray]]:
     """Blocks of positions, and the columns that the filters meet there.
 

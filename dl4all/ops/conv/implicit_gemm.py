@@ -37,7 +37,7 @@ COST_PER_SHARED_FLOAT = 20  # Finding a float and writing it to shared memory wh
 NO_SHARED_MEMORY_RATIO = 15  # How much longer the product takes where shared memory is ordinary memory.
 
 
-class Tile(NamedTuple):
+class ImplicitTile(NamedTuple):
     """The results that an invocation computes."""
 
     filters: int  # a multiple of 4
@@ -54,10 +54,10 @@ class Tile(NamedTuple):
         return LANES_ALONG_AXIS * 4 * self.quads
 
 
-TILES = (Tile(8, 2), Tile(8, 1), Tile(4, 1))
+TILES = (ImplicitTile(8, 2), ImplicitTile(8, 1), ImplicitTile(4, 1))
 """From the one that loads least for each multiplication to the one with the most workgroups."""
 
-FEW_FILTERS = Tile(4, 2)  # for groups that half of a row of the larger tiles holds
+FEW_FILTERS = ImplicitTile(4, 2)  # for groups that half of a row of the larger tiles holds
 
 BUSY_WORKGROUPS = {"integrated": 64}
 """So many workgroups keep a device of a type busy."""
@@ -123,19 +123,19 @@ def _convolve(
     out.device.launch(launch, *(tensor.storage for tensor in operands))
 
 
-def tile_of(info: DeviceInfo, problem: Problem) -> Tile:
+def tile_of(info: DeviceInfo, problem: Problem) -> ImplicitTile:
     """The largest tile that makes enough workgroups for a device; every tile gives the same sums."""
     if info.type == "software":
         return TILES[1]  # the fastest of them there
     if problem.filters // problem.groups <= FEW_FILTERS.rows:
-        tiles: tuple[Tile, ...] = (FEW_FILTERS, TILES[-1])
+        tiles: tuple[ImplicitTile, ...] = (FEW_FILTERS, TILES[-1])
     else:
         tiles = TILES
     busy = BUSY_WORKGROUPS.get(info.type, BUSY_ELSEWHERE)
     return next((tile for tile in tiles if math.prod(_grid(problem, tile)) >= busy), tiles[-1])
 
 
-def _grid(problem: Problem, tile: Tile) -> tuple[int, int, int]:
+def _grid(problem: Problem, tile: ImplicitTile) -> tuple[int, int, int]:
     columns, filters = problem.images * problem.out_pixels, problem.filters // problem.groups
     return ceil_div(columns, tile.columns), ceil_div(filters, tile.rows), problem.groups
 

@@ -9,7 +9,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.primitives import primitives
 
 
-class OpNode(tape.Node):
+class OpNode(tape.GradientNode):
     """A call of an op, whose gradients a :class:`GradientPlan` computes."""
 
     __slots__ = ()

@@ -36,14 +36,14 @@ Hook = Callable[[Any], Any]
 class Observer(Protocol):
     """Learns of the nodes of a thread, for those who ask which part of a network does what."""
 
-    def made(self, node: Node, inputs: Sequence[Any], outputs: Sequence[TensorBase]) -> None:
+    def made(self, node: GradientNode, inputs: Sequence[Any], outputs: Sequence[TensorBase]) -> None:
         """An op has run and left a node."""
 
-    def entered(self, node: Node) -> None:
+    def entered(self, node: GradientNode) -> None:
         """The backward pass has come to a node."""
 
 
-class _State(threading.local):
+class _TapeState(threading.local):
     """Settings of a thread."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class _State(threading.local):
         self.scope: Scope | None = None  # the innermost block that changes these
 
 
-state = _State()
+state = _TapeState()
 _numbers = itertools.count()
 
 
@@ -68,14 +68,14 @@ def next_number() -> int:
 class Edge(NamedTuple):
     """The destination of a gradient: an output of a node, or a leaf, that is a tensor which no op made."""
 
-    node: Node | None
+    node: GradientNode | None
     output: int
     leaf: TensorBase | None
     shape: Shape  # of the tensor, and so of the gradient
     dtype: np.dtype[Any]
 
     @property
-    def next_function(self) -> tuple[Node | AccumulateGrad, int]:
+    def next_function(self) -> tuple[GradientNode | AccumulateGrad, int]:
         """The node, or what collects the leaf's gradient, and the output that the gradient is of."""
         return (AccumulateGrad(self.leaf) if self.node is None else self.node), self.output
 
@@ -108,7 +108,7 @@ class GradMeta:
 
     __slots__ = ("grad", "hooks", "node", "output", "requires_grad")
 
-    def __init__(self, node: Node | None = None, output: int = 0) -> None:
+    def __init__(self, node: GradientNode | None = None, output: int = 0) -> None:
         self.node = node  # the node that made the tensor, None for a leaf
         self.output = output  # which of the node's outputs the tensor is
         self.requires_grad = node is not None
@@ -125,7 +125,7 @@ class Saved(NamedTuple):
     version: int  # of the storage at that time
 
 
-class Node:
+class GradientNode:
     """An op that has run.
 
     Args:
@@ -167,7 +167,7 @@ class Node:
         return f"<{self.name} {self.number}>"
 
     @property
-    def next_functions(self) -> tuple[tuple[Node | AccumulateGrad | None, int], ...]:
+    def next_functions(self) -> tuple[tuple[GradientNode | AccumulateGrad | None, int], ...]:
         """The target of the gradient of each input: the node that made it, or :class:`AccumulateGrad` for a
         leaf, and which of the node's outputs it is; ``(None, 0)`` for an input that wants no gradient.
 
@@ -352,7 +352,7 @@ def add_node(
             kept.append(
                 None if tensor is None else save(tensor, edge_of(tensor) if own is None else None, own)
             )
-    node = Node(name, edges, len(outputs), backward, kept, single_use)
+    node = GradientNode(name, edges, len(outputs), backward, kept, single_use)
     for index, output in enumerate(outputs):
         if output.dtype.kind == "f":
             output.grad_meta = GradMeta(node, index)

@@ -22,15 +22,15 @@ from dl4all.ops.core.expressions.expression import Expression, parse
 from dl4all.ops.core.gradient import Grad
 from dl4all.ops.core.kernels.host_kernel import (
     REFUSED,
+    ArrayLayout,
     HostLaunch,
     HostPlan,
-    Layout,
     kernel_of,
     layout_of,
     layout_or_value,
 )
 from dl4all.ops.core.kernels.launch import NoKernel
-from dl4all.ops.core.kernels.launch_plan import Call, ElementwisePlan, call_of
+from dl4all.ops.core.kernels.launch_plan import ElementwisePlan, PlannedCall, call_of
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_view
 from dl4all.ops.core.op import (
     KERNEL_REFUSALS,
@@ -359,7 +359,7 @@ class Elementwise(Op[P]):
         return out
 
     def launch_for(
-        self, out: Layout, operands: Sequence[Any], arguments: dict[str, Any]
+        self, out: ArrayLayout, operands: Sequence[Any], arguments: dict[str, Any]
     ) -> HostLaunch | None:
         prepare = kernel_of("elementwise")
         if prepare is None or 0 in out.shape:
@@ -435,7 +435,7 @@ class Elementwise(Op[P]):
 
     def _call(
         self, operands: Sequence[Any], arguments: dict[str, Any], *, explicit: bool = False
-    ) -> Call | None:
+    ) -> PlannedCall | None:
         """The call as plans are looked up by it; its numbers are the operands', then all arguments.
 
         With `explicit` the arguments always count, and otherwise where they are not the defaults.
@@ -457,7 +457,7 @@ class Elementwise(Op[P]):
         out: TensorBase,
         operands: Sequence[Any],
         arguments: dict[str, Any],
-        call: Call | None,
+        call: PlannedCall | None,
     ) -> None:
         dtype, _, variants, _ = resolution
         assert variants is not None

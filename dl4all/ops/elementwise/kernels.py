@@ -86,7 +86,7 @@ MATH_FUNCTIONS = {
 }
 
 
-class Variant(NamedTuple):
+class ElementwiseVariant(NamedTuple):
     """One kernel of an expression, and how its push constants are packed."""
 
     shader: Shader
@@ -99,9 +99,9 @@ class Variant(NamedTuple):
 class Variants(NamedTuple):
     """The kernels of one expression, by the layout of its operands."""
 
-    contiguous: Variant  # every operand is contiguous from its offset on
-    strided: tuple[Variant, ...]  # any strides, by ascending rank
-    vec4: Variant | None  # any strides with rows of aligned vectors of four; None for int64
+    contiguous: ElementwiseVariant  # every operand is contiguous from its offset on
+    strided: tuple[ElementwiseVariant, ...]  # any strides, by ascending rank
+    vec4: ElementwiseVariant | None  # any strides with rows of aligned vectors of four; None for int64
     transpose: Shader | None  # copies 4 by 4 tiles of words of a transposed operand; only for clone
 
     @property
@@ -154,9 +154,9 @@ def build_variants(
     number_codes = "".join(element.code for element in operands) if len(operands) > 1 else ""
     argument_codes = "".join("f" if glsl_type == "float" else "i" for glsl_type in arguments.values())
 
-    def variant(rank: int, elements: int, **more_defines: int) -> Variant:
+    def variant(rank: int, elements: int, **more_defines: int) -> ElementwiseVariant:
         codes = "I" * (1 + len(operands)) + number_codes + "I" * (rank * (1 + len(operands))) + argument_codes
-        return Variant(
+        return ElementwiseVariant(
             shader(SHADER_FILES[len(operands) - 1], RANK=rank, **more_defines, **defines),
             rank,
             struct.Struct(f"<{codes}"),
@@ -179,7 +179,7 @@ def build_variants(
 class Arrangement(NamedTuple):
     """Which variant runs, and over what."""
 
-    variant: Variant
+    variant: ElementwiseVariant
     groups: Grid
     constants: tuple[int, ...]
     tensors: tuple[TensorBase, ...]  # of each operand; a number binds one of the others'
@@ -242,7 +242,7 @@ def _arrange(variants: Variants, out: TensorBase, operands: Sequence[Any]) -> Ar
         else:
             scalar_mask |= 1 << position
     axes: Sequence[int] = ()
-    variant: Variant | None = None
+    variant: ElementwiseVariant | None = None
     if not contiguous:
         if variants.transpose is not None and _launch_transpose(out, tensors[0]):
             return None
@@ -304,7 +304,7 @@ def grid_over_rows(row_length: int, rows: int, device: Device, *, short_rows_sha
 
 def _strided_variant(
     variants: Variants, out: TensorBase, tensors: list[TensorBase], scalar_mask: int, operand_count: int
-) -> tuple[Variant | None, list[TensorBase], Sequence[int]]:
+) -> tuple[ElementwiseVariant | None, list[TensorBase], Sequence[int]]:
     """The variant for operands that are not all contiguous, the tensors it reads, their sizes and strides.
 
     The variant is None if the operands are contiguous after all, once axes were merged or copies made.
@@ -351,7 +351,7 @@ def _constant_rows(axes: Sequence[int], scalar_mask: int, operand_count: int) ->
     return sum(1 << position for position, stride in enumerate(last_strides) if stride == 0) & ~scalar_mask
 
 
-def _pack(variant: Variant, values: Sequence[Any]) -> bytes:
+def _pack(variant: ElementwiseVariant, values: Sequence[Any]) -> bytes:
     """The push constants of a launch.
 
     Raises:

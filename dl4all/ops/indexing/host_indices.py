@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.ops.core.kernels.host_kernel import REFUSED, HostLaunch, Layout, layout_of
+from dl4all.ops.core.kernels.host_kernel import REFUSED, ArrayLayout, HostLaunch, layout_of
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
@@ -58,14 +58,14 @@ def _first_wrong(index: TensorBase, out: TensorBase, constants: tuple[Any, ...])
     return None if launch is REFUSED else run_check(launch, index, out)
 
 
-def check_launch(index: Layout, places: Layout, constants: tuple[Any, ...]) -> HostLaunch | None:
+def check_launch(index: ArrayLayout, places: ArrayLayout, constants: tuple[Any, ...]) -> HostLaunch | None:
     """The kernel that writes the places of indices; None without one.
 
     Args:
         index, places: their layouts.
         constants: those of :func:`dl4all.host_kernels.indexing.index_checks.prepare_check`.
     """
-    return WorkKernel("check_indices", constants).launch([index], [places, Layout((1,), INT64)])
+    return WorkKernel("check_indices", constants).launch([index], [places, ArrayLayout((1,), INT64)])
 
 
 def run_check(launch: HostLaunch, index: TensorBase, places: TensorBase) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from dl4all.allocator.storage import Storage
 from dl4all.ops.core import tape
-from dl4all.ops.core.kernels.host_kernel import REFUSED, HostLaunch, Layout, layout_of, prepare
+from dl4all.ops.core.kernels.host_kernel import REFUSED, ArrayLayout, HostLaunch, layout_of, prepare
 from dl4all.ops.core.limits import LARGE_ELEMENTS
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape, Size, TensorBase, contiguous_strides, host_array
@@ -182,8 +182,8 @@ def _prepared(
         rows, result = (1, total, 1), chosen
     if not 0 < math.prod(result) < LARGE_ELEMENTS:
         return None
-    places, whole = Layout((count,), INT32), Layout(rows, dtype)
-    selected = Layout((rows[0], count, rows[2]), dtype)
+    places, whole = ArrayLayout((count,), INT32), ArrayLayout(rows, dtype)
+    selected = ArrayLayout((rows[0], count, rows[2]), dtype)
     constants = (shape[axis], negative, None, scale, grid, False)
     check = host_indices.check_launch(layout_of(index), places, constants)
     take = prepare("take_rows", selected, [whole], {"index": places})

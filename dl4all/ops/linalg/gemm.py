@@ -70,7 +70,7 @@ class GemmProblem:
 
 
 @dataclass(frozen=True)
-class Tile:
+class GemmTile:
     """Rows and columns of C that one workgroup computes, and the shader variant that does it."""
 
     form: str  # a key of FORM_MACROS
@@ -86,24 +86,24 @@ class Tile:
         return self.constants[4] if self.form == "shared" else 0
 
 
-def plain_tile(x: int, y: int, rows: int, fours: int) -> Tile:
+def plain_tile(x: int, y: int, rows: int, fours: int) -> GemmTile:
     """A tile of x by y invocations along N and M, each with `rows` rows and `fours` vec4 columns."""
-    return Tile("plain", y * rows, x * fours * 4, (x, y, rows, fours))
+    return GemmTile("plain", y * rows, x * fours * 4, (x, y, rows, fours))
 
 
-def shared_tile(x: int, y: int, rows: int, fours: int, depth: int, pieces: int = 1) -> Tile:
+def shared_tile(x: int, y: int, rows: int, fours: int, depth: int, pieces: int = 1) -> GemmTile:
     """A plain tile that stages pieces of A and B, `depth` deep along K, in shared memory (staged.glsl).
 
     With two `pieces` there, one is filled while the other one is multiplied.
     """
     tile = plain_tile(x, y, rows, fours)
     nbytes = pieces * depth * 4 * (tile.rows + tile.columns + 8)
-    return Tile("shared", tile.rows, tile.columns, (*tile.constants, depth, pieces), nbytes)
+    return GemmTile("shared", tile.rows, tile.columns, (*tile.constants, depth, pieces), nbytes)
 
 
-def shuffle_tile(form: str, rows: int, fours: int) -> Tile:
+def shuffle_tile(form: str, rows: int, fours: int) -> GemmTile:
     """A tile of 8 lanes along M, each with `rows` rows and all columns, in vec4s."""
-    return Tile(form, 8 * rows, fours * 4, (8, 1, rows, fours))
+    return GemmTile(form, 8 * rows, fours * 4, (8, 1, rows, fours))
 
 
 # The measurements behind the tiles for llvmpipe are in docs/performance.md.
@@ -206,7 +206,7 @@ def gemm(c: TensorBase, a: TensorBase, b: TensorBase, bias: TensorBase | None, p
 
 
 def gemm_with_tile(
-    tile: Tile, c: TensorBase, a: TensorBase, b: TensorBase, bias: TensorBase | None, problem: GemmProblem
+    tile: GemmTile, c: TensorBase, a: TensorBase, b: TensorBase, bias: TensorBase | None, problem: GemmProblem
 ) -> None:
     """Fill `c` as :func:`gemm` does, with a given tile that the device can run."""
     for first in range(0, max(problem.k, 1), MAX_TERMS_PER_LAUNCH):
@@ -236,7 +236,7 @@ def _partial_sum(p: GemmProblem, first: int) -> GemmProblem:
     )  # fmt: skip
 
 
-def _split_by_grid(p: GemmProblem, tile: Tile) -> Iterator[GemmProblem]:
+def _split_by_grid(p: GemmProblem, tile: GemmTile) -> Iterator[GemmProblem]:
     """Split a problem into some that need no more workgroups along a side than every device allows."""
     limits = (MAX_GRID_SIZE, MAX_GRID_SIZE * tile.rows, MAX_GRID_SIZE * tile.columns)
     if p.panel and p.n > limits[2]:
@@ -255,7 +255,7 @@ def _split_by_grid(p: GemmProblem, tile: Tile) -> Iterator[GemmProblem]:
 
 
 def _run_part(
-    c: TensorBase, a: TensorBase, b: TensorBase, bias: TensorBase | None, p: GemmProblem, tile: Tile
+    c: TensorBase, a: TensorBase, b: TensorBase, bias: TensorBase | None, p: GemmProblem, tile: GemmTile
 ) -> None:
     """Run one launch, or one for slices of the sums and one that adds them."""
     dense = p.ldc == p.n and (p.batch == 1 or p.c_step == p.m * p.n)
@@ -269,7 +269,7 @@ def _run_part(
     add_slices(c, p.c_offset, partial)
 
 
-def _grid(p: GemmProblem, tile: Tile) -> Grid:
+def _grid(p: GemmProblem, tile: GemmTile) -> Grid:
     return ceil_div(p.n, tile.columns), ceil_div(p.m, tile.rows), p.batch
 
 
@@ -279,7 +279,7 @@ def _run_gemm(
     b: TensorBase,
     bias: TensorBase | None,
     p: GemmProblem,
-    tile: Tile,
+    tile: GemmTile,
     slices: int = 1,
 ) -> None:
     """Launch the kernel; with several `slices`, C has room for the sums of each, one after the other."""
@@ -351,13 +351,13 @@ def _rule(info: DeviceInfo, key: tuple[int | str, ...]) -> tuple[str, ...]:
     return (*large, "shared 32x32", "plain 64x64")
 
 
-def _occupies(info: DeviceInfo, tile: Tile, m: int, n: int, batch: int) -> bool:
+def _occupies(info: DeviceInfo, tile: GemmTile, m: int, n: int, batch: int) -> bool:
     """Whether the tiles keep a GPU busy, and each matrix fills at least one."""
     groups = ceil_div(m, tile.rows) * ceil_div(n, tile.columns) * batch
     return groups >= busy_workgroups(info) and m >= tile.rows and n >= tile.columns
 
 
-def _fits(device: Device, tile: Tile, key: tuple[int | str, ...]) -> bool:
+def _fits(device: Device, tile: GemmTile, key: tuple[int | str, ...]) -> bool:
     """Whether a device can run a tile for a class of problems."""
     info, limits = device.info, device.info.limits
     x, y, rows, *_ = tile.constants
@@ -393,9 +393,9 @@ def prepare_dense(device: Device, p: GemmProblem) -> tuple[GemmProblem, tuple[An
     return dense, (a, b, c)
 
 
-def _prepare(device: Device, p: GemmProblem) -> autotune.Work[Tile]:
+def _prepare(device: Device, p: GemmProblem) -> autotune.TuningWork[GemmTile]:
     dense, (a, b, c) = prepare_dense(device, p)
-    return autotune.Work(lambda tile: gemm_with_tile(tile, c, a, b, None, dense), c)
+    return autotune.TuningWork(lambda tile: gemm_with_tile(tile, c, a, b, None, dense), c)
 
 
 def _dense_problem(

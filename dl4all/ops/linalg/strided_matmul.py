@@ -13,7 +13,7 @@ from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.linalg.gemm import GemmProblem, gemm
 
 
-class Operand(NamedTuple):
+class MatrixOperand(NamedTuple):
     """The layout by which the kernel can read the matrices of a tensor."""
 
     tensor: TensorBase
@@ -55,7 +55,7 @@ def strided_matmul(out: TensorBase, a: TensorBase, b: TensorBase, bias: TensorBa
     gemm(out, left.tensor, right.tensor, bias, problem)
 
 
-def _operand(tensor: TensorBase, batch: Shape, *, first: bool) -> Operand:
+def _operand(tensor: TensorBase, batch: Shape, *, first: bool) -> MatrixOperand:
     """The operand as the kernel can read it, copied if necessary.
 
     If the first operand has one row, or the second one column, the kernel never goes on to the next: any
@@ -78,7 +78,7 @@ def _operand(tensor: TensorBase, batch: Shape, *, first: bool) -> Operand:
         leading.pop(True, None)
     step = _step(tensor, batch)
     if leading and step is not None:
-        return Operand(tensor, leading, step)
+        return MatrixOperand(tensor, leading, step)
     if math.prod(tensor.shape[:-2]) == 1:
         return _operand(clone(tensor), batch, first=first)
     expanded = tensor.strided_view((*batch, rows, columns), _expanded_strides(tensor, batch), tensor.offset)

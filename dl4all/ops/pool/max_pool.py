@@ -29,7 +29,7 @@ WORKGROUP = 64
 MAX_TILE_ELEMENTS = 64
 
 
-class Pass(enum.Enum):
+class PoolPass(enum.Enum):
     """The computation of max_pool.comp; the values are those of its PASS."""
 
     MAXIMA = 0
@@ -49,19 +49,19 @@ MAX_POOL = {
     (kernel_pass, is_adaptive): shader(
         "pool/max_pool.comp", PASS=kernel_pass.value, ADAPTIVE=int(is_adaptive)
     )
-    for kernel_pass in Pass
+    for kernel_pass in PoolPass
     for is_adaptive in (False, True)
-    if not (kernel_pass is Pass.TAKE and is_adaptive)
+    if not (kernel_pass is PoolPass.TAKE and is_adaptive)
 }
 # By whether the gradient is computed.
 TILES = {backward: shader("pool/max_pool_tiles.comp", BACKWARD=int(backward)) for backward in (False, True)}
 
 
-def _run_max_pool(kernel_pass: Pass, out: TensorBase, pooling: Pooling, *tensors: TensorBase) -> None:
+def _run_max_pool(kernel_pass: PoolPass, out: TensorBase, pooling: Pooling, *tensors: TensorBase) -> None:
     check_rounds(out.device, pooling.rounds)
     words = (1,) * 8 if pooling.win is None else pooling.win.words
     push = MAX_POOL_PUSH.pack(out.numel(), tensors[0].offset, *pooling.size, *pooling.out_size, *words)
-    code = MAX_POOL[kernel_pass, pooling.win is None and kernel_pass is not Pass.TAKE]
+    code = MAX_POOL[kernel_pass, pooling.win is None and kernel_pass is not PoolPass.TAKE]
     run(code, strided_grid(out.numel(), WORKGROUP), push, *tensors, out)
 
 
@@ -89,7 +89,7 @@ def _device_indices(x: TensorBase, pooling: Pooling) -> TensorBase:
     shape = (*x.shape[:2], *pooling.out_size)
     indices: TensorBase = empty(type(x).result_class, shape, np.dtype(np.int32), x.device)
     if 0 not in shape:
-        _run_max_pool(Pass.INDICES, indices, pooling, x)
+        _run_max_pool(PoolPass.INDICES, indices, pooling, x)
     return indices
 
 
@@ -149,12 +149,12 @@ def _run_max_pool2d(out: TensorBase, input: TensorBase, **arguments: Any) -> Non
     if _has_small_tiles(pooling):
         _run_tiles(out, pooling, x)
     else:
-        _run_max_pool(Pass.MAXIMA, out, pooling, x)
+        _run_max_pool(PoolPass.MAXIMA, out, pooling, x)
 
 
 @op(
     infer=_infer_max_pool2d,
-    kernel=Kernel(_run_max_pool2d, (MAX_POOL[Pass.MAXIMA, False], TILES[False])),
+    kernel=Kernel(_run_max_pool2d, (MAX_POOL[PoolPass.MAXIMA, False], TILES[False])),
     examples=(
         example((2, 3, 13, 11), kernel_size=3, stride=2, padding=1),
         example((1, 2, 7, 9), kernel_size=(2, 3), stride=None),
@@ -204,12 +204,12 @@ def _infer_adaptive_max_pool2d(input: TensorBase, *, output_size: Any) -> Result
 
 def _run_adaptive_max_pool2d(out: TensorBase, input: TensorBase, *, output_size: Any) -> None:
     pooling = adaptive("adaptive_max_pool2d", input.shape, output_size)
-    _run_max_pool(Pass.MAXIMA, out, pooling, contiguous(input))
+    _run_max_pool(PoolPass.MAXIMA, out, pooling, contiguous(input))
 
 
 @op(
     infer=_infer_adaptive_max_pool2d,
-    kernel=Kernel(_run_adaptive_max_pool2d, (MAX_POOL[Pass.MAXIMA, True],)),
+    kernel=Kernel(_run_adaptive_max_pool2d, (MAX_POOL[PoolPass.MAXIMA, True],)),
     examples=(
         example((2, 5, 7, 7), output_size=1),
         example((2, 3, 13, 11), output_size=(3, 5)),
@@ -253,7 +253,7 @@ def _run_max_pool_backward(out: TensorBase, grad: TensorBase, input: TensorBase,
         _run_tiles(out, pooling, contiguous(input), contiguous(grad))
         return
     indices = _device_indices(contiguous(input), pooling)
-    _run_max_pool(Pass.BACKWARD, out, pooling, contiguous(grad), indices)
+    _run_max_pool(PoolPass.BACKWARD, out, pooling, contiguous(grad), indices)
 
 
 _SLIDING = sliding("max_pool2d", (1, 1, 5, 4), 3, 2, 1, 1, True)
@@ -270,7 +270,7 @@ _ADAPTIVE = adaptive("adaptive_max_pool2d", (1, 1, 5, 3), (3, 2))
             *(
                 code
                 for (kernel_pass, _), code in MAX_POOL.items()
-                if kernel_pass in (Pass.INDICES, Pass.BACKWARD)
+                if kernel_pass in (PoolPass.INDICES, PoolPass.BACKWARD)
             ),
             TILES[True],
         ),
@@ -314,7 +314,7 @@ def _infer_max_pool_at(input: TensorBase, by: TensorBase, *, pooling: Pooling) -
 
 
 def _run_max_pool_at(out: TensorBase, input: TensorBase, by: TensorBase, *, pooling: Pooling) -> None:
-    _run_max_pool(Pass.TAKE, out, pooling, contiguous(input), _device_indices(contiguous(by), pooling))
+    _run_max_pool(PoolPass.TAKE, out, pooling, contiguous(input), _device_indices(contiguous(by), pooling))
 
 
 @export()
@@ -322,7 +322,7 @@ def _run_max_pool_at(out: TensorBase, input: TensorBase, by: TensorBase, *, pool
     infer=_infer_max_pool_at,
     kernel=Kernel(
         _run_max_pool_at,
-        (MAX_POOL[Pass.TAKE, False], MAX_POOL[Pass.INDICES, False], MAX_POOL[Pass.INDICES, True]),
+        (MAX_POOL[PoolPass.TAKE, False], MAX_POOL[PoolPass.INDICES, False], MAX_POOL[PoolPass.INDICES, True]),
     ),
     examples=(
         example((1, 2, 5, 4), (1, 2, 5, 4), pooling=_SLIDING),

@@ -19,7 +19,7 @@ from dl4all.ops.core.expressions import philox
 from dl4all.ops.core.kernels.launch import ceil_div
 from dl4all.ops.vmap.batched_tensor import PerSampleFallback
 from dl4all.runtime import fork
-from dl4all.runtime.scopes import Setting, assigned
+from dl4all.runtime.scopes import ScopedSetting, assigned
 from dl4all.scheduler.device.current import device as open_device
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.listeners import capture, launch_log
@@ -193,7 +193,7 @@ def _checked_state(name: str, state: Any) -> State:
 _process_generator = Generator()
 
 
-_of_thread: Setting[Generator | None] = Setting(None)
+_of_thread: ScopedSetting[Generator | None] = ScopedSetting(None)
 """Stands in for the process's generator."""
 
 

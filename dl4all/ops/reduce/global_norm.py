@@ -12,7 +12,7 @@ from dl4all.errors import PipelineError
 from dl4all.ops.core.kernels import launch
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
 from dl4all.ops.core.kernels.launch import ceil_div, run, shader
-from dl4all.ops.core.kernels.multi_tensor import MultiTensor, Plan, Role
+from dl4all.ops.core.kernels.multi_tensor import MultiTensor, MultiTensorPlan, Role
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED
 from dl4all.ops.core.op import empty as empty_tensor
@@ -156,7 +156,9 @@ def scale_in_place(tensors: Sequence[T], factor: TensorBase) -> list[T]:
     return rest + [fitting[i] for i in plan.alone]
 
 
-def _plan(tensors: Sequence[TensorBase], device: Device, *, written: bool) -> Plan:
+def _plan(tensors: Sequence[TensorBase], device: Device, *, written: bool) -> MultiTensorPlan:
     plans = device.tables.setdefault("norms", MultiTensor())
-    plan: Plan = plans.plan([(tensor,) for tensor in tensors], [Role(written=written)], slot=written)
+    plan: MultiTensorPlan = plans.plan(
+        [(tensor,) for tensor in tensors], [Role(written=written)], slot=written
+    )
     return plan

@@ -45,7 +45,7 @@ ROW_PUSH = "uint rows, size, inner, lanes, columns;"
 _ROW_PUSH = PushBlock((), ROW_PUSH)
 
 
-class Variant(NamedTuple):
+class RowVariant(NamedTuple):
     """A variant of a row kernel."""
 
     code: Shader
@@ -82,17 +82,17 @@ def reads_vec4(size: int, inner: int, *operands: TensorBase) -> bool:
     return inner == 1 and size % 4 == 0 and not any(operand.offset % 4 for operand in operands)
 
 
-def choose_variant(shaders: RowShaders, vec4: bool, inner: int, length: int, device: Device) -> Variant:
+def choose_variant(shaders: RowShaders, vec4: bool, inner: int, length: int, device: Device) -> RowVariant:
     """The best variant for a device, where `length` elements of a row are reduced at once."""
     vec4 = vec4 and any(has_vec4 for _, has_vec4 in shaders)
     width = 4 if vec4 else 1
     if (SHUFFLE, vec4) in shaders and device.info.short_subgroups:
         steps = ceil_div(length, width)
         if steps <= MAX_STEPS_ALONE or (inner >= SUBGROUP_SIZE and steps <= MAX_STEPS_PER_INVOCATION):
-            return Variant(shaders[SHUFFLE, vec4], width, SUBGROUP_WORKGROUP)
+            return RowVariant(shaders[SHUFFLE, vec4], width, SUBGROUP_WORKGROUP)
         if inner < SUBGROUP_SIZE and steps <= MAX_STEPS_PER_INVOCATION * SUBGROUP_SIZE:
-            return Variant(shaders[SHUFFLE, vec4], width, ROWS_PER_SUBGROUP_WORKGROUP)
-    return Variant(shaders[TREE, vec4], width, 0)
+            return RowVariant(shaders[SHUFFLE, vec4], width, ROWS_PER_SUBGROUP_WORKGROUP)
+    return RowVariant(shaders[TREE, vec4], width, 0)
 
 
 def adds_in_subgroups(device: Device) -> bool:

@@ -34,7 +34,7 @@ CELLS = {
 }
 
 
-class Problem(NamedTuple):
+class SequenceProblem(NamedTuple):
     """The sizes of a sequence."""
 
     cell: Cell
@@ -45,7 +45,7 @@ class Problem(NamedTuple):
     projected: bool
 
 
-class Region(NamedTuple):
+class ResultRegion(NamedTuple):
     """A matrix within a flat result."""
 
     start: int
@@ -59,18 +59,18 @@ class Region(NamedTuple):
         return flat[self.start : self.start + self.rows * self.columns].reshape(self.rows, self.columns)
 
 
-Regions = Mapping[str, Region]
+Regions = Mapping[str, ResultRegion]
 
 
 def _regions(*shapes: tuple[str, int, int]) -> Regions:
     starts = itertools.accumulate((rows * columns for _, rows, columns in shapes), initial=0)
     return MappingProxyType(
-        {name: Region(start, *shape) for start, (name, *shape) in zip(starts, shapes, strict=False)}
+        {name: ResultRegion(start, *shape) for start, (name, *shape) in zip(starts, shapes, strict=False)}
     )
 
 
 @functools.lru_cache(MOST_PROBLEMS)
-def result_regions(p: Problem, *, save: bool) -> Regions:
+def result_regions(p: SequenceProblem, *, save: bool) -> Regions:
     """The regions of a sequence's result: the outputs, the last states, and what the gradient reads.
 
     The states are in place of the initial ones. ``before`` has the hidden states that the steps began with.
@@ -86,7 +86,7 @@ def result_regions(p: Problem, *, save: bool) -> Regions:
 
 
 @functools.lru_cache(MOST_PROBLEMS)
-def gradient_regions(p: Problem) -> Regions:
+def gradient_regions(p: SequenceProblem) -> Regions:
     """The regions of the gradient: of both terms of the gates, the initial states and the outputs."""
     shapes = [("gates", p.rows, p.cell.gates * p.size)]
     if p.cell.separate:
@@ -132,7 +132,7 @@ def check_problem(
     projection: TensorBase | None,
     mode: str,
     sizes: Sequence[int],
-) -> Problem:
+) -> SequenceProblem:
     """Check the weights and the sizes of time steps.
 
     Raises:
@@ -144,7 +144,7 @@ def check_problem(
 @functools.lru_cache(MOST_PROBLEMS)
 def _problem(
     name: str, weight: Shape, projection: Shape | None, mode: str, sizes: tuple[int, ...]
-) -> Problem:
+) -> SequenceProblem:
     """The problem with weights of these shapes."""
     cell = cell_of(name, mode)
     if len(weight) != 2 or weight[0] % cell.gates:
@@ -168,7 +168,7 @@ def _problem(
             f"[{name}] sizes must say how many rows each time step has, none more than the one before, "
             f"got {sizes}"
         )
-    return Problem(cell, sum(sizes), sizes[0], units, outputs, projection is not None)
+    return SequenceProblem(cell, sum(sizes), sizes[0], units, outputs, projection is not None)
 
 
 def check_operands(name: str, expected: dict[str, tuple[TensorBase | None, tuple[int, ...]]]) -> None:

@@ -20,7 +20,7 @@ from dl4all.ops.linalg.matvec import MATVEC, matvec
 from dl4all.ops.memory.copy import copy_into
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.rnn import host_cells, layout
-from dl4all.ops.rnn.layout import Problem
+from dl4all.ops.rnn.layout import SequenceProblem
 
 WORKGROUP = 64
 AFTER_PROJECTION = 4  # CELL of the kernels that follow an LSTM's projection
@@ -33,7 +33,7 @@ SEQUENCE = {cell: shader("rnn/sequence.comp", CELL=cell) for cell in range(AFTER
 HOST_CELLS = {name: getattr(host_cells, name) for name in layout.CELLS}
 
 
-class Product:
+class StepProduct:
     """``x @ w.T``, or ``x @ w``, for the rows of each time step, with a tile that is chosen once.
 
     Matrices are given by a tensor and where in its storage they start; x and the result have no gaps.
@@ -79,7 +79,7 @@ def _check(
     projection: Any,
     mode: str,
     sizes: tuple[int, ...],
-) -> Problem:
+) -> SequenceProblem:
     """The sizes of the problem.
 
     Raises:
@@ -143,8 +143,8 @@ def _run(
     if cell is not None:
         copy_into(at["cell"].of(out), cell)
     sums = empty(type(out), (p.batch, columns), out.dtype, out.device)
-    product = Product(w, p.batch, transpose=True, bias=None if bias is None else contiguous(bias))
-    project = None if projection is None else Product(contiguous(projection), p.batch, transpose=True)
+    product = StepProduct(w, p.batch, transpose=True, bias=None if bias is None else contiguous(bias))
+    project = None if projection is None else StepProduct(contiguous(projection), p.batch, transpose=True)
     units = at["units" if p.projected else "outputs"]
     for start, rows in layout.time_steps(sizes, reverse=reverse):
         if not rows:

@@ -15,8 +15,8 @@ from dl4all.ops.linalg.gemm import GEMM_SHADERS
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.rnn import host_cells, layout
-from dl4all.ops.rnn.layout import Problem
-from dl4all.ops.rnn.sequence import AFTER_PROJECTION, SEQUENCE, WORKGROUP, Product
+from dl4all.ops.rnn.layout import SequenceProblem
+from dl4all.ops.rnn.sequence import AFTER_PROJECTION, SEQUENCE, WORKGROUP, StepProduct
 
 SEQUENCE_BACKWARD_PUSH = PushBlock(
     "rnn/sequence_backward.comp",
@@ -34,7 +34,7 @@ def _check(
     projection: Any,
     mode: str,
     sizes: tuple[int, ...],
-) -> Problem:
+) -> SequenceProblem:
     """The sizes of the problem.
 
     Raises:
@@ -72,7 +72,7 @@ def _infer(
     return (layout.length(layout.gradient_regions(p)),), grad.dtype
 
 
-def _start_with(out: TensorBase, region: layout.Region, grad: TensorBase | None) -> None:
+def _start_with(out: TensorBase, region: layout.ResultRegion, grad: TensorBase | None) -> None:
     """Put the gradient of a last state in its place, zeros without one."""
     if grad is None:
         fill_with(region.of(out), 0)
@@ -100,11 +100,11 @@ def _run(
     _start_with(out, at["hidden"], grad_hidden)
     if p.cell.has_cell:
         _start_with(out, at["cell"], grad_cell)
-    product = Product(w, p.batch, transpose=False, adds=p.cell.separate)
+    product = StepProduct(w, p.batch, transpose=False, adds=p.cell.separate)
     terms = at["gates_h" if p.cell.separate else "gates"]
     project, units = None, g
     if projection is not None:
-        project = Product(contiguous(projection), p.batch, transpose=False)
+        project = StepProduct(contiguous(projection), p.batch, transpose=False)
         units = empty(type(out), (p.batch, p.size), out.dtype, out.device)
     saved = before["saved" if p.cell.saved else "outputs"]
     for start, rows in reversed(layout.time_steps(sizes, reverse=reverse)):

@@ -26,7 +26,7 @@ from dl4all.ops.memory.views import contiguous
 from dl4all.optim.optimizer import NDArray, Optimizer, ParamsT
 from dl4all.optim.state.saved_state import check_arrays, check_counts, loaded_tensor
 from dl4all.optim.step.host_step import KeptSteps, update_arrays, update_jobs
-from dl4all.optim.step.kernels import Constants, Kernels, no_kernel_of
+from dl4all.optim.step.kernels import Constants, OptimizerKernels, no_kernel_of
 from dl4all.scheduler import fallback
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.listeners import capture
@@ -68,7 +68,7 @@ class ElementwiseOptimizer(Optimizer):
         """The constants of a step, in the order of the push constants; `numbers` are as before the step."""
         raise NotImplementedError
 
-    def _kernels(self, group: dict[str, Any]) -> Kernels:
+    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
         """The kernels for the options of a group."""
         raise NotImplementedError
 

@@ -95,7 +95,7 @@ def sgd_step(jobs: Sequence[Job], options: SGDOptions) -> None:
         update_jobs("SGD", "sgd", sgd.update_on_host, ordered, rates)
         return
     kernels = sgd.MOMENTUM if len(jobs[0]) > 2 else sgd.PLAIN
-    _launch(kernels.of_many, jobs, [GRADIENT, *[WRITTEN] * (len(jobs[0]) - 1)], rates)
+    _launch(kernels.of_many, kernels.batch_push, jobs, [GRADIENT, *[WRITTEN] * (len(jobs[0]) - 1)], rates)
 
 
 def adam_step(jobs: Sequence[Job], options: AdamOptions) -> None:
@@ -119,7 +119,7 @@ def adam_step(jobs: Sequence[Job], options: AdamOptions) -> None:
     logarithms = (_logarithm(options.beta1), _logarithm(options.beta2))
     roles = [GRADIENT, *[WRITTEN] * (3 if amsgrad else 2), COUNT, WRITTEN]
     code = COUNTED_AMSGRAD if amsgrad else COUNTED_ADAM
-    _launch(code, jobs, roles, (*rates, options.lr, *logarithms, options.eps))
+    _launch(code, COUNTED_ADAM_PUSH, jobs, roles, (*rates, options.lr, *logarithms, options.eps))
 
 
 def _logarithm(rate: float) -> float:
@@ -127,14 +127,16 @@ def _logarithm(rate: float) -> float:
     return math.log(rate) if rate > 0 else -1e30
 
 
-def _launch(code: Shader, jobs: Sequence[Job], roles: Sequence[Role], constants: Constants) -> None:
+def _launch(
+    code: Shader, block: PushBlock, jobs: Sequence[Job], roles: Sequence[Role], constants: Constants
+) -> None:
     """Update the tensors of all jobs, in as few dispatches as their memory allows."""
     device = jobs[0][0].device
     plan = recent_plans(device).plan(code, jobs, roles, every=True)
     if plan.alone:
         raise ArgumentError("[optim] a step of foreign tensors cannot be captured")
     for batch in plan.batches:
-        push = COUNTED_ADAM_PUSH.pack(*batch.rows, *constants)
+        push = block.pack(*batch.rows, *constants)
         device.launch(Launch(code, (batch.groups, 1, 1), push), batch.table, *batch.spans)
     _count(jobs)
 

@@ -22,7 +22,7 @@ Constants = tuple[float | int, ...]
 WORKGROUP = 128
 
 
-class Kernels:
+class OptimizerKernels:
     """The shaders of an optimizer: for one parameter, and for many.
 
     Args:
@@ -37,7 +37,7 @@ class Kernels:
         self._one_push = PushBlock(
             path, f"uint n, p_offset, g_offset; {constants}", STATES=states, MULTI_TENSOR=0, **defines
         )
-        self._batch_push = PushBlock(
+        self.batch_push = PushBlock(
             path, f"{BATCH_ROWS} {constants}", STATES=states, MULTI_TENSOR=1, **defines
         )
         self._single, self.of_many = (
@@ -58,7 +58,7 @@ class Kernels:
         plan = plans.plan(jobs, self._roles, slot)
         alone = list(plan.alone)
         for batch in plan.batches:
-            push = self._batch_push.pack(*batch.rows, *constants)
+            push = self.batch_push.pack(*batch.rows, *constants)
             try:
                 device.launch(Launch(self.of_many, (batch.groups, 1, 1), push), batch.table, *batch.spans)
             except PipelineError:

@@ -14,7 +14,7 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.bfloat16 import bfloat16_to_float32, float32_to_bfloat16
 from dl4all.ops.memory.copy import overwrite
 from dl4all.pytorch.device.devices import NAME, is_here
-from dl4all.pytorch.device.dispatch.schemas import Plan, plan, tensors_in
+from dl4all.pytorch.device.dispatch.schemas import SchemaPlan, plan, tensors_in
 from dl4all.pytorch.device.storage import memory
 
 BFLOAT16 = torch.bfloat16
@@ -111,7 +111,7 @@ def _of_dtype(value: Any, dtype: torch.dtype | None) -> Any:
     return narrowed(value) if dtype == BFLOAT16 and value.dtype == torch.float32 else value.to(dtype)
 
 
-def _dtypes_of_results(op: Any, known: Plan, bound: dict[str, Any]) -> tuple[torch.dtype | None, ...]:
+def _dtypes_of_results(op: Any, known: SchemaPlan, bound: dict[str, Any]) -> tuple[torch.dtype | None, ...]:
     """The dtypes of new results."""
     if all(source is not None for source in known.returned):
         return (None,) * len(known.returned)

@@ -77,13 +77,13 @@ def index_of_opened(device: Device) -> int:
     return _indices[device]
 
 
-class _Current(threading.local):
+class _CurrentDevice(threading.local):
     """The index that is meant where none is given, of each thread, as PyTorch has it for CUDA."""
 
     index = 0
 
 
-_current = _Current()
+_current = _CurrentDevice()
 when_not_first: Callable[[], None] | None = None
 """Called when another index than 0 becomes the current one for the first time."""
 

@@ -21,7 +21,7 @@ from dl4all.scheduler.device.current import synchronize
 
 
 @dataclasses.dataclass
-class Row:
+class ReportRow:
     """The calls of one op; those of kernels that call others are counted with all that they call."""
 
     op: str
@@ -65,13 +65,13 @@ def _clocked(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     return watched
 
 
-def rows() -> list[Row]:
+def rows() -> list[ReportRow]:
     """The ops that were used, the one that took longest first."""
     found = []
     for name in _calls.keys() | fallback.COUNTS.keys():
         calls, fallen = _calls.get(name, _Calls()), fallback.COUNTS.get(name, fallback.Count())
         native = max(calls.calls - fallen.calls, 0)
-        found.append(Row(name, native, fallen.calls, max(calls.seconds, fallen.seconds), fallen.reason))
+        found.append(ReportRow(name, native, fallen.calls, max(calls.seconds, fallen.seconds), fallen.reason))
     return sorted(found, key=lambda row: -row.seconds)
 
 

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from dl4all.errors import ArgumentError
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.profiler.averages import Averages, averages
-from dl4all.runtime.profiler.recorder import Event
+from dl4all.runtime.profiler.recorder import RecordedEvent
 from dl4all.scheduler.monitor.profile import Profile
 
 __all__ = [
@@ -281,7 +281,7 @@ class profile:
             )
         return self._profile
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[RecordedEvent]:
         """The recorded events, as ``events`` of a ``dl.profile()``.
 
         Raises:

@@ -72,7 +72,7 @@ class Gradients(TensorBase):
         return self.grad_meta is None or self.grad_meta.node is None
 
     @property
-    def grad_fn(self) -> tape.Node | None:
+    def grad_fn(self) -> tape.GradientNode | None:
         """The recorded op whose result this tensor is; None for a leaf.
 
         Example:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.runtime.protocols import Backend, Dispatch, Grid, MemoryKind, Program, Span, Stream, span
-from dl4all.runtime.spirv import Module, Shader, load
+from dl4all.runtime.spirv import Shader, SpirvModule, load
 from dl4all.testing.conformance.sources import SOURCES
 
 Words = npt.NDArray[np.uint32]
@@ -37,7 +37,7 @@ class Kernels:
         self.backend, self.folder = backend, folder
         self._programs: dict[tuple[str, tuple[int, ...]], Program] = {}
 
-    def module(self, name: str) -> Module:
+    def module(self, name: str) -> SpirvModule:
         """A compiled kernel."""
         return load(Shader(f"{name}.comp"), self.folder)
 

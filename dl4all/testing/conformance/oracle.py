@@ -1,7 +1,7 @@
 """A few buffers, and the NumPy arrays that should be in them.
 
-A :class:`Step` is one command on pieces of the buffers. The same step is run at once, put into a recording,
-and done to the arrays, which is what the tests of order compare.
+A :class:`OracleStep` is one command on pieces of the buffers. The same step is run at once, put into a
+recording, and done to the arrays, which is what the tests of order compare.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TRANSFERS = {"copy": 2, "fill": 1}
 HOST = {"upload": 1, "download": 1}
 
 
-class Piece(NamedTuple):
+class MemoryPiece(NamedTuple):
     """Words of one of the buffers."""
 
     buffer: int
@@ -31,11 +31,11 @@ class Piece(NamedTuple):
         return self.stop - self.start
 
 
-class Step(NamedTuple):
+class OracleStep(NamedTuple):
     """A command: what it does, on which pieces, the last of which it writes."""
 
     kind: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[MemoryPiece, ...]
     k: int
 
     @property
@@ -56,14 +56,14 @@ class Model:
     def _kind(index: int) -> Any:
         return "host" if index == 1 else "device"
 
-    def span(self, piece: Piece) -> Span:
+    def span(self, piece: MemoryPiece) -> Span:
         """A piece as a command takes it; all of the buffer's words are the whole buffer."""
         buffer = self.buffers[piece.buffer]
         if piece.length == self.count:
             return span(buffer)
         return span(buffer, 4 * piece.start, 4 * piece.length)
 
-    def command(self, todo: Step) -> Command:
+    def command(self, todo: OracleStep) -> Command:
         """A step that the device does by itself."""
         spans = [self.span(piece) for piece in todo.pieces]
         if todo.kind == "copy":
@@ -73,7 +73,7 @@ class Model:
             return Fill(spans[0], todo.k)
         return self.bench.command(todo.kind, *spans, n=todo.length, k=todo.k)
 
-    def run(self, todo: Step, stream: Stream | None = None) -> None:
+    def run(self, todo: OracleStep, stream: Stream | None = None) -> None:
         """Do a step on both sides; a download compares them."""
         stream = stream or self.bench.stream
         last = todo.pieces[-1]
@@ -89,7 +89,7 @@ class Model:
             run(stream, self.command(todo))
         self.apply(todo)
 
-    def apply(self, todo: Step) -> None:
+    def apply(self, todo: OracleStep) -> None:
         """Do it to the arrays."""
         n, k = todo.length, todo.k
         pieces = [self.arrays[p.buffer][p.start : p.start + n] for p in todo.pieces]

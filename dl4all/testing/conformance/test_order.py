@@ -14,7 +14,7 @@ import pytest
 from dl4all.runtime.protocols import span
 from dl4all.testing.conformance.harness import Bench
 from dl4all.testing.conformance.kernels import bytes_of, step, words
-from dl4all.testing.conformance.oracle import Model, Piece, Step
+from dl4all.testing.conformance.oracle import MemoryPiece, Model, OracleStep
 
 pytestmark = pytest.mark.usefixtures("data")
 N = 1000
@@ -138,17 +138,22 @@ MEETINGS = {"same": (2, 4, 2, 4), "within": (1, 6, 3, 4), "partly": (1, 4, 3, 6)
 SHARED, FIRST, SECOND = 0, 2, 3  # buffers: the one in common, and one more for each command
 
 
-def pair_of(order: str, kinds: tuple[str, str], sides: tuple[int, ...], unit: int, k: int) -> list[Step]:
+def pair_of(
+    order: str, kinds: tuple[str, str], sides: tuple[int, ...], unit: int, k: int
+) -> list[OracleStep]:
     """Two steps on buffer 0: `order` says whether each reads (r) or writes (w) it."""
-    pieces = Piece(SHARED, sides[0] * unit, sides[1] * unit), Piece(SHARED, sides[2] * unit, sides[3] * unit)
-    steps: list[Step] = []
+    pieces = (
+        MemoryPiece(SHARED, sides[0] * unit, sides[1] * unit),
+        MemoryPiece(SHARED, sides[2] * unit, sides[3] * unit),
+    )
+    steps: list[OracleStep] = []
     for access, kind, piece, other in zip(order, kinds, pieces, (FIRST, SECOND), strict=True):
         if kind in ("fill", "upload", "download"):
-            own: tuple[Piece, ...] = (piece,)
+            own: tuple[MemoryPiece, ...] = (piece,)
         else:
-            aside = Piece(other, 0, piece.length)
+            aside = MemoryPiece(other, 0, piece.length)
             own = (piece, aside) if access == "r" else (aside, piece)
-        steps.append(Step(kind, own, k + len(steps)))
+        steps.append(OracleStep(kind, own, k + len(steps)))
     return steps
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dl4all.runtime.protocols import Dispatch
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.oracle import DISPATCHES, HOST, TRANSFERS, Model, Piece, Step
+from dl4all.testing.conformance.oracle import DISPATCHES, HOST, TRANSFERS, MemoryPiece, Model, OracleStep
 
 pytestmark = pytest.mark.usefixtures("data")
 
@@ -26,7 +26,7 @@ class Random(Model):
         self.random, self.part = np.random.default_rng(seed), part
         self.streams = [bench.stream, *(bench.new_stream() for _ in range(self.STREAMS - 1))]
         self.owners = [0] * self.BUFFERS  # the stream that used a buffer last
-        self.recordings: list[tuple[list[Step], list[int], Any]] = []
+        self.recordings: list[tuple[list[OracleStep], list[int], Any]] = []
         programs = bench.capabilities.programs
         self.recorded = {**(DISPATCHES if programs else {}), **TRANSFERS}
         self.kinds = [*self.recorded] * 3 + [*HOST] * 2 + ["record", "replay", "replay", "move", "renew"]
@@ -41,7 +41,7 @@ class Random(Model):
         getattr(self, kind)()
         return kind
 
-    def choose(self, kind: str) -> Step:
+    def choose(self, kind: str) -> OracleStep:
         """A random step whose pieces do not overlap; it may read and write one buffer."""
         while True:
             count = {**self.recorded, **HOST}[kind]
@@ -49,23 +49,23 @@ class Random(Model):
             k = int(self.random.integers(1, 4))
             if kind == "copy":  # as long as each other
                 shorter = min(piece.length for piece in pieces)
-                pieces = tuple(Piece(p.buffer, p.start, p.start + shorter) for p in pieces)
+                pieces = tuple(MemoryPiece(p.buffer, p.start, p.start + shorter) for p in pieces)
             *read, written = pieces
             if all(not overlap(piece, written) for piece in read):
-                return Step(kind, pieces, k)
+                return OracleStep(kind, pieces, k)
 
-    def piece(self, bound: bool) -> Piece:
+    def piece(self, bound: bool) -> MemoryPiece:
         """Parts of a buffer, where a dispatch can bind them, or words anywhere."""
         buffer = int(self.random.integers(self.BUFFERS))
         if self.random.random() < 0.3 or (bound and not self.bench.unit):
-            return Piece(buffer, 0, self.count)
+            return MemoryPiece(buffer, 0, self.count)
         if bound:
             start, stop = sorted(self.random.choice(5, 2, replace=False) * self.part)
         else:
             start, stop = sorted(self.random.choice(self.count, 2, replace=False))
-        return Piece(buffer, int(start), int(stop))
+        return MemoryPiece(buffer, int(start), int(stop))
 
-    def take(self, *steps: Step) -> int:
+    def take(self, *steps: OracleStep) -> int:
         """Hand all buffers of some steps to one of the streams, through events."""
         stream = int(self.random.integers(self.STREAMS))
         used = {piece.buffer for todo in steps for piece in todo.pieces}
@@ -106,7 +106,7 @@ class Random(Model):
             for todo in steps:
                 self.apply(todo)
 
-    def other(self, steps: list[Step], index: int) -> Step:
+    def other(self, steps: list[OracleStep], index: int) -> OracleStep:
         """A step with another k, and sometimes on pieces that nothing else of the recording uses."""
         old = steps[index]._replace(k=int(self.random.integers(1, 4)))
         used = [piece for i, todo in enumerate(steps) if i != index for piece in todo.pieces]
@@ -137,7 +137,7 @@ class Random(Model):
         self.owners[index] = 0
 
 
-def overlap(a: Piece, b: Piece) -> bool:
+def overlap(a: MemoryPiece, b: MemoryPiece) -> bool:
     return a.buffer == b.buffer and a.start < b.stop and b.start < a.stop
 
 

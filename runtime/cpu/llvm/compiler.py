@@ -26,7 +26,7 @@ OPTIMIZATION = 2
 log = logging.getLogger("dl4all")
 
 
-class Compiler:
+class LlvmCompiler:
     """Compiles for one target. What it made stays in memory until the process ends."""
 
     def __init__(self, processor: Target) -> None:

@@ -19,7 +19,7 @@ from dl4all.runtime.cpu.llvm.functions import (
     product_error,
     with_sign,
 )
-from dl4all.runtime.cpu.llvm.ir import Code, Value
+from dl4all.runtime.cpu.llvm.ir import Code, IrValue
 
 ERF_COEFFICIENTS = (
     7.853861353153693e-5, -8.010193625184903e-4, 5.188327685732524e-3, -2.685381193529856e-2,
@@ -56,7 +56,7 @@ ERFC_END, ERF_END = 10.06, 4.0
 """Beyond these, erfc is 0 and erf 1."""
 
 
-def _scaled_tail(code: Code, x: Value) -> Value:
+def _scaled_tail(code: Code, x: IrValue) -> IrValue:
     """exp(x^2) erfc(x) for x from 0 to 10."""
     inverse = 1.0 / (x + 2.0)
     q = (x - 2.0) * inverse
@@ -70,7 +70,7 @@ def _scaled_tail(code: Code, x: Value) -> Value:
     return plus_product(code, rest, inverse, q)
 
 
-def _exp_of_square(code: Code, x: Value, sign: float) -> Value:
+def _exp_of_square(code: Code, x: IrValue, sign: float) -> IrValue:
     """exp(x^2) or exp(-x^2)."""
     square = x * x
     error = product_error(code, x, x, square)
@@ -78,12 +78,12 @@ def _exp_of_square(code: Code, x: Value, sign: float) -> Value:
     return plus_product(code, power, error * sign, power)
 
 
-def _small_erf(code: Code, x: Value) -> Value:
+def _small_erf(code: Code, x: IrValue) -> IrValue:
     """erf(x) for magnitudes below 1."""
     return polynomial(code, x * x, ERF_COEFFICIENTS) * x
 
 
-def _tail(code: Code, magnitude: Value) -> Value:
+def _tail(code: Code, magnitude: IrValue) -> IrValue:
     """erfc(x) for x >= 0."""
     x = code.select(magnitude > ERFC_END, ERFC_END, magnitude)
     t = 1.0 / plus_product(code, x, 0.5, 1.0)
@@ -94,7 +94,7 @@ def _tail(code: Code, magnitude: Value) -> Value:
     return code.select(magnitude > ERFC_END, 0.0, y)
 
 
-def erf(code: Code, x: Value) -> Value:
+def erf(code: Code, x: IrValue) -> IrValue:
     """Within 4 ulps."""
     magnitude = absolute(code, x)
     bounded = code.select(magnitude > ERF_END, ERF_END, magnitude)
@@ -103,13 +103,13 @@ def erf(code: Code, x: Value) -> Value:
     return code.select(magnitude < 1.0, _small_erf(code, x), large)
 
 
-def erfc(code: Code, x: Value) -> Value:
+def erfc(code: Code, x: IrValue) -> IrValue:
     """1 - erf(x), within 12 ulps."""
     tail = _tail(code, absolute(code, x))
     return code.select(x < 0.0, 2.0 - tail, tail)
 
 
-def erfcx(code: Code, x: Value) -> Value:
+def erfcx(code: Code, x: IrValue) -> IrValue:
     """exp(x^2) erfc(x), within 13 ulps."""
     magnitude = absolute(code, x)
     inverse = 1.0 / magnitude
@@ -119,7 +119,7 @@ def erfcx(code: Code, x: Value) -> Value:
     return code.select(x < 0.0, twice - tail, tail)
 
 
-def erfinv(code: Code, x: Value) -> Value:
+def erfinv(code: Code, x: IrValue) -> IrValue:
     """Within 4 ulps; infinite for 1 and -1, nan beyond."""
     magnitude = absolute(code, x)
     w = -(log1p(code, -magnitude) + log1p(code, magnitude))

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, Operand, Value
+from dl4all.runtime.cpu.llvm.ir import Code, IrValue, Operand
 
 LOG2_E = 1.44269504088896341
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4  # products of the first one with small integers are exact
@@ -45,7 +45,7 @@ SMALLEST_NORMAL = 2.0**-126
 # Parts
 
 
-def polynomial(code: Code, x: Value, coefficients: Sequence[float]) -> Value:
+def polynomial(code: Code, x: IrValue, coefficients: Sequence[float]) -> IrValue:
     """A polynomial by Horner's scheme, the coefficient of the highest power first."""
     y = code.constant(x.type, coefficients[0])
     for coefficient in coefficients[1:]:
@@ -53,12 +53,12 @@ def polynomial(code: Code, x: Value, coefficients: Sequence[float]) -> Value:
     return y
 
 
-def plus_product(code: Code, a: Value, b: Operand, c: Operand) -> Value:
+def plus_product(code: Code, a: IrValue, b: Operand, c: Operand) -> IrValue:
     """``a * b + c``, rounded once if the processor can."""
     return code.intrinsic("fmuladd", a, code.as_value(a.type, b), code.as_value(a.type, c))
 
 
-def product_error(code: Code, a: Value, b: Value, product: Value) -> Value:
+def product_error(code: Code, a: IrValue, b: IrValue, product: IrValue) -> IrValue:
     """The difference between the exact product and ``product``, the rounded ``a * b``."""
     if provider.processor().fused:
         return code.intrinsic("fma", a, b, -product)
@@ -67,38 +67,38 @@ def product_error(code: Code, a: Value, b: Value, product: Value) -> Value:
     return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
-def leading_bits(code: Code, x: Value) -> Value:
+def leading_bits(code: Code, x: IrValue) -> IrValue:
     """x without the last 12 bits; products of two such numbers are exact."""
     return code.bits(code.bits(x, "i32") & -4096, "float")
 
 
-def absolute(code: Code, x: Value) -> Value:
+def absolute(code: Code, x: IrValue) -> IrValue:
     return code.intrinsic("fabs", x)
 
 
-def with_sign(code: Code, x: Value, sign: Value) -> Value:
+def with_sign(code: Code, x: IrValue, sign: IrValue) -> IrValue:
     """The magnitude of x with the sign of another number."""
     return code.intrinsic("copysign", x, sign)
 
 
-def sign_bit(code: Code, x: Value) -> Value:
+def sign_bit(code: Code, x: IrValue) -> IrValue:
     """Whether x is negative; true for -0, too."""
     return code.bits(x, "i32") < 0
 
 
-def bounded(code: Code, x: Value, low: float, high: float) -> Value:
+def bounded(code: Code, x: IrValue, low: float, high: float) -> IrValue:
     """x, but no less than one number and no more than another; nan stays."""
     x = code.select(x < low, low, x)
     return code.select(x > high, high, x)
 
 
-def rounded(code: Code, x: Value) -> tuple[Value, Value]:
+def rounded(code: Code, x: IrValue) -> tuple[IrValue, IrValue]:
     """The nearest integer of a float of less than 2^22, and the same plus a multiple of 2^22 as ``i32``."""
     shifted = x + ROUNDER
     return shifted - ROUNDER, code.bits(shifted, "i32")
 
 
-def times_power_of_2(code: Code, x: Value, n: Value) -> Value:
+def times_power_of_2(code: Code, x: IrValue, n: IrValue) -> IrValue:
     """x * 2^n for n as :func:`rounded` returns it, in two steps that overflow only if the result does."""
     first = n >> 1
     for part in (first, n - first):
@@ -106,19 +106,19 @@ def times_power_of_2(code: Code, x: Value, n: Value) -> Value:
     return x
 
 
-def small_expm1(code: Code, x: Value) -> Value:
+def small_expm1(code: Code, x: IrValue) -> IrValue:
     """exp(x) - 1 for magnitudes up to log(2) / 2."""
     return plus_product(code, polynomial(code, x, EXP_COEFFICIENTS) * x, x, x)
 
 
-def reduced_by_log2(code: Code, x: Value) -> tuple[Value, Value, Value]:
+def reduced_by_log2(code: Code, x: IrValue) -> tuple[IrValue, IrValue, IrValue]:
     """n, n as :func:`rounded` returns it, and the rest of x after n log(2)."""
     n, bits = rounded(code, x * LOG2_E)
     rest = plus_product(code, n, -LN2_HIGH, x)
     return n, bits, plus_product(code, n, -LN2_LOW, rest)
 
 
-def split_exponent(code: Code, x: Value) -> tuple[Value, Value]:
+def split_exponent(code: Code, x: IrValue) -> tuple[IrValue, IrValue]:
     """m and e with x = (1 + m) * 2^e, 1 + m from sqrt(1/2) to sqrt(2), of finite numbers above 0."""
     tiny = x < SMALLEST_NORMAL
     bits = code.bits(code.select(tiny, x * 2.0**23, x), "i32") - SQRT_HALF_BITS
@@ -127,13 +127,13 @@ def split_exponent(code: Code, x: Value) -> tuple[Value, Value]:
     return m, e - code.select(tiny, code.constant(x.type, 23.0), 0.0)
 
 
-def log1p_rest(code: Code, m: Value) -> Value:
+def log1p_rest(code: Code, m: IrValue) -> IrValue:
     """log(1 + m) - m for m as :func:`split_exponent` returns it."""
     z = m * m
     return plus_product(code, polynomial(code, m, LOG_COEFFICIENTS) * m, z, z * -0.5)
 
 
-def with_special_logarithms(code: Code, x: Value, y: Value) -> Value:
+def with_special_logarithms(code: Code, x: IrValue, y: IrValue) -> IrValue:
     """y, the logarithm of x; but -inf for 0, nan below, inf and nan for themselves."""
     y = code.select(x < math.inf, y, x)
     y = code.select(x < 0.0, math.nan, y)
@@ -143,12 +143,12 @@ def with_special_logarithms(code: Code, x: Value, y: Value) -> Value:
 # Functions
 
 
-def exp(code: Code, x: Value) -> Value:
+def exp(code: Code, x: IrValue) -> IrValue:
     """e to the power of x, within 2 ulps."""
     return _scaled_exp(code, x, 0)
 
 
-def _scaled_exp(code: Code, x: Value, shift: int) -> Value:
+def _scaled_exp(code: Code, x: IrValue, shift: int) -> IrValue:
     """exp(x) * 2^shift, without intermediate overflow."""
     _, n, rest = reduced_by_log2(code, bounded(code, x, -104.0, 90.0))
     if shift:
@@ -156,27 +156,27 @@ def _scaled_exp(code: Code, x: Value, shift: int) -> Value:
     return times_power_of_2(code, small_expm1(code, rest) + 1.0, n)
 
 
-def exp_of_sum(code: Code, x: Value, rest: Value) -> Value:
+def exp_of_sum(code: Code, x: IrValue, rest: IrValue) -> IrValue:
     """exp(x + rest) for x from -104 to 88 and a small rest, which may have digits that the sum has not."""
     n, bits = rounded(code, (x + rest) * LOG2_E)
     rest = plus_product(code, n, -LN2_LOW, plus_product(code, n, -LN2_HIGH, x) + rest)
     return times_power_of_2(code, small_expm1(code, rest) + 1.0, bits)
 
 
-def _normal_exp(code: Code, x: Value) -> Value:
+def _normal_exp(code: Code, x: IrValue) -> IrValue:
     """exp(x) for x from -87 to 88."""
     _, n, rest = reduced_by_log2(code, x)
     return (small_expm1(code, rest) + 1.0) * code.bits((n << 23) + ONE_BITS, "float")
 
 
-def exp2(code: Code, x: Value) -> Value:
+def exp2(code: Code, x: IrValue) -> IrValue:
     """2 to the power of x, within 2 ulps."""
     x = bounded(code, x, -151.0, 129.0)
     whole, n = rounded(code, x)
     return times_power_of_2(code, polynomial(code, x - whole, EXP2_COEFFICIENTS), n)
 
 
-def expm1(code: Code, x: Value) -> Value:
+def expm1(code: Code, x: IrValue) -> IrValue:
     """exp(x) - 1, within 3 ulps."""
     _, n, rest = reduced_by_log2(code, bounded(code, x, -20.0, 90.0))
     inverse_power = code.bits(((-n) << 23) + ONE_BITS, "float")  # wrong from 2^127 on
@@ -185,7 +185,7 @@ def expm1(code: Code, x: Value) -> Value:
     return code.select(x.equals(0.0), x, y)
 
 
-def sinh(code: Code, x: Value) -> Value:
+def sinh(code: Code, x: IrValue) -> IrValue:
     """Within 3 ulps."""
     magnitude = absolute(code, x)
     z = x * x
@@ -195,13 +195,13 @@ def sinh(code: Code, x: Value) -> Value:
     return code.select(magnitude < 1.0, small, large)
 
 
-def cosh(code: Code, x: Value) -> Value:
+def cosh(code: Code, x: IrValue) -> IrValue:
     """Within 3 ulps."""
     half_exp = _scaled_exp(code, absolute(code, x), -1)
     return half_exp + 0.25 / half_exp
 
 
-def tanh(code: Code, x: Value) -> Value:
+def tanh(code: Code, x: IrValue) -> IrValue:
     """Within 3 ulps."""
     magnitude = absolute(code, x)
     twice = code.select(magnitude > 10.0, 20.0, magnitude + magnitude)  # from there on it is 1
@@ -211,24 +211,24 @@ def tanh(code: Code, x: Value) -> Value:
     return with_sign(code, code.select(magnitude < 0.625, small, large), x)
 
 
-def sigmoid(code: Code, x: Value) -> Value:
+def sigmoid(code: Code, x: IrValue) -> IrValue:
     """1 / (1 + exp(-x)), within 4 ulps; the divisor stays between 1 and 2."""
     power = exp(code, -absolute(code, x))
     return code.select(x < 0.0, power, 1.0) / (power + 1.0)
 
 
-def log(code: Code, x: Value) -> Value:
+def log(code: Code, x: IrValue) -> IrValue:
     """The natural logarithm, within 2 ulps."""
     m, e = split_exponent(code, x)
     return with_special_logarithms(code, x, _log_of_parts(code, m, e))
 
 
-def _log_of_parts(code: Code, m: Value, e: Value) -> Value:
+def _log_of_parts(code: Code, m: IrValue, e: IrValue) -> IrValue:
     y = plus_product(code, e, LN2_LOW, log1p_rest(code, m))
     return plus_product(code, e, LN2_HIGH, m + y)
 
 
-def log2(code: Code, x: Value) -> Value:
+def log2(code: Code, x: IrValue) -> IrValue:
     """The logarithm to the base 2, within 2 ulps."""
     m, e = split_exponent(code, x)
     rest = log1p_rest(code, m)
@@ -236,7 +236,7 @@ def log2(code: Code, x: Value) -> Value:
     return with_special_logarithms(code, x, ((y + rest) + m) + e)
 
 
-def log10(code: Code, x: Value) -> Value:
+def log10(code: Code, x: IrValue) -> IrValue:
     """The logarithm to the base 10, within 3 ulps."""
     m, e = split_exponent(code, x)
     rest = log1p_rest(code, m)
@@ -246,7 +246,7 @@ def log10(code: Code, x: Value) -> Value:
     return with_special_logarithms(code, x, plus_product(code, e, LOG10_2_PARTS[0], y))
 
 
-def log1p(code: Code, x: Value) -> Value:
+def log1p(code: Code, x: IrValue) -> IrValue:
     """log(1 + x), within 4 ulps."""
     total = x + 1.0
     m, e = split_exponent(code, total)
@@ -255,7 +255,7 @@ def log1p(code: Code, x: Value) -> Value:
     return code.select(x.equals(0.0), x, with_special_logarithms(code, total, y))
 
 
-def pow(code: Code, x: Value, y: Value) -> Value:
+def pow(code: Code, x: IrValue, y: IrValue) -> IrValue:
     """x to the power of y, with the special cases of IEEE 754, within 2 ulps.
 
     Squares and cubes, where all lanes ask for them, are products.
@@ -267,7 +267,7 @@ def pow(code: Code, x: Value, y: Value) -> Value:
     return result.value
 
 
-def _general_pow(code: Code, x: Value, y: Value) -> Value:
+def _general_pow(code: Code, x: IrValue, y: IrValue) -> IrValue:
     """By way of the logarithm in float64."""
     magnitude = absolute(code, x)
     m, e = split_exponent(code, magnitude)

@@ -45,7 +45,7 @@ LLVM_TYPES = {
 }  # fmt: skip
 """The types in memory of the elements of tensors."""
 
-Operand: TypeAlias = "Value | int | float | bool"
+Operand: TypeAlias = "IrValue | int | float | bool"
 
 
 def vector(element: str, lanes: int) -> str:
@@ -88,7 +88,7 @@ def constant(type: str, value: float) -> str:
     return text if type == element else f"splat ({element} {text})"
 
 
-class Value:
+class IrValue:
     """A value of a function that is being written."""
 
     __slots__ = ("code", "text", "type")
@@ -105,84 +105,84 @@ class Value:
     def is_float(self) -> bool:
         return element_of(self.type) in FLOATS
 
-    def __add__(self, other: Operand) -> Value:
+    def __add__(self, other: Operand) -> IrValue:
         return self.code.binary("fadd" if self.is_float else "add", self, other)
 
-    def __radd__(self, other: Operand) -> Value:
+    def __radd__(self, other: Operand) -> IrValue:
         return self.code.binary("fadd" if self.is_float else "add", other, self)
 
-    def __sub__(self, other: Operand) -> Value:
+    def __sub__(self, other: Operand) -> IrValue:
         return self.code.binary("fsub" if self.is_float else "sub", self, other)
 
-    def __rsub__(self, other: Operand) -> Value:
+    def __rsub__(self, other: Operand) -> IrValue:
         return self.code.binary("fsub" if self.is_float else "sub", other, self)
 
-    def __mul__(self, other: Operand) -> Value:
+    def __mul__(self, other: Operand) -> IrValue:
         return self.code.binary("fmul" if self.is_float else "mul", self, other)
 
-    def __rmul__(self, other: Operand) -> Value:
+    def __rmul__(self, other: Operand) -> IrValue:
         return self.code.binary("fmul" if self.is_float else "mul", other, self)
 
-    def __truediv__(self, other: Operand) -> Value:
+    def __truediv__(self, other: Operand) -> IrValue:
         return self.code.binary("fdiv", self, other)
 
-    def __rtruediv__(self, other: Operand) -> Value:
+    def __rtruediv__(self, other: Operand) -> IrValue:
         return self.code.binary("fdiv", other, self)
 
-    def __floordiv__(self, other: Operand) -> Value:
+    def __floordiv__(self, other: Operand) -> IrValue:
         """Of integers, rounded toward zero."""
         return self.code.binary("sdiv", self, other)
 
-    def __mod__(self, other: Operand) -> Value:
+    def __mod__(self, other: Operand) -> IrValue:
         """Of integers, with the sign of the dividend."""
         return self.code.binary("srem", self, other)
 
-    def __and__(self, other: Operand) -> Value:
+    def __and__(self, other: Operand) -> IrValue:
         return self.code.binary("and", self, other)
 
-    def __or__(self, other: Operand) -> Value:
+    def __or__(self, other: Operand) -> IrValue:
         return self.code.binary("or", self, other)
 
-    def __xor__(self, other: Operand) -> Value:
+    def __xor__(self, other: Operand) -> IrValue:
         return self.code.binary("xor", self, other)
 
-    def __lshift__(self, other: Operand) -> Value:
+    def __lshift__(self, other: Operand) -> IrValue:
         return self.code.binary("shl", self, other)
 
-    def __rshift__(self, other: Operand) -> Value:
+    def __rshift__(self, other: Operand) -> IrValue:
         """With copies of the sign."""
         return self.code.binary("ashr", self, other)
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> IrValue:
         if self.is_float:
             return self.code.emit(self.type, f"fneg {self.type} {self.text}")
         return self.code.binary("sub", 0, self)
 
-    def __invert__(self) -> Value:
+    def __invert__(self) -> IrValue:
         return self.code.binary("xor", self, self.code.constant(self.type, -1 if self.type != "i1" else 1))
 
-    def __lt__(self, other: Operand) -> Value:
+    def __lt__(self, other: Operand) -> IrValue:
         return self.code.compare("olt", "slt", self, other)
 
-    def __le__(self, other: Operand) -> Value:
+    def __le__(self, other: Operand) -> IrValue:
         return self.code.compare("ole", "sle", self, other)
 
-    def __gt__(self, other: Operand) -> Value:
+    def __gt__(self, other: Operand) -> IrValue:
         return self.code.compare("ogt", "sgt", self, other)
 
-    def __ge__(self, other: Operand) -> Value:
+    def __ge__(self, other: Operand) -> IrValue:
         return self.code.compare("oge", "sge", self, other)
 
-    def equals(self, other: Operand) -> Value:
+    def equals(self, other: Operand) -> IrValue:
         """Whether they are equal; of floats, neither is nan."""
         return self.code.compare("oeq", "eq", self, other)
 
-    def differs(self, other: Operand) -> Value:
+    def differs(self, other: Operand) -> IrValue:
         """Whether they are not equal, or one is nan."""
         return self.code.compare("une", "ne", self, other)
 
 
-class Variable:
+class IrVariable:
     """A place for a value that changes, such as a sum over a loop. LLVM keeps it in a register."""
 
     __slots__ = ("_code", "_place", "type")
@@ -193,7 +193,7 @@ class Variable:
         self.type = type
 
     @property
-    def value(self) -> Value:
+    def value(self) -> IrValue:
         return self._code.emit(self.type, f"load {self.type}, ptr {self._place}")
 
     @value.setter
@@ -204,10 +204,10 @@ class Variable:
 class Code:
     """The body of a function, written instruction by instruction."""
 
-    def __init__(self, module: Module, name: str, types: Sequence[str], exported: bool) -> None:
+    def __init__(self, module: IrModule, name: str, types: Sequence[str], exported: bool) -> None:
         self.module = module
         self.name = name
-        self.parameters = tuple(Value(self, type, f"%p{i}") for i, type in enumerate(types))
+        self.parameters = tuple(IrValue(self, type, f"%p{i}") for i, type in enumerate(types))
         self._linkage = "" if exported else "internal "
         self._allocas: list[str] = []
         self._lines: list[str] = []
@@ -220,19 +220,19 @@ class Code:
         """Write an instruction that has no result."""
         self._lines.append(f"  {text}")
 
-    def emit(self, type: str, text: str) -> Value:
+    def emit(self, type: str, text: str) -> IrValue:
         """Write an instruction; returns its result."""
         self._names += 1
         name = f"%v{self._names}"
         self._lines.append(f"  {name} = {text}")
-        return Value(self, type, name)
+        return IrValue(self, type, name)
 
-    def constant(self, type: str, value: float) -> Value:
-        return Value(self, type, constant(type, value))
+    def constant(self, type: str, value: float) -> IrValue:
+        return IrValue(self, type, constant(type, value))
 
-    def as_value(self, type: str, value: Operand) -> Value:
+    def as_value(self, type: str, value: Operand) -> IrValue:
         """A number as a constant of a type, a scalar in all lanes of a vector, other values as they are."""
-        if not isinstance(value, Value):
+        if not isinstance(value, IrValue):
             return self.constant(type, value)
         if value.type != type and value.type == element_of(type):
             return self.splat(value, lanes_of(type))
@@ -243,47 +243,47 @@ class Code:
         value = self.as_value(type, value)
         return f"{value.type} {value.text}"
 
-    def _pair(self, left: Operand, right: Operand) -> tuple[Value, Value]:
+    def _pair(self, left: Operand, right: Operand) -> tuple[IrValue, IrValue]:
         """Two operands of one type."""
-        types = [operand.type for operand in (left, right) if isinstance(operand, Value)]
+        types = [operand.type for operand in (left, right) if isinstance(operand, IrValue)]
         type = max(types, key=lanes_of)
         return self.as_value(type, left), self.as_value(type, right)
 
-    def binary(self, operation: str, left: Operand, right: Operand) -> Value:
+    def binary(self, operation: str, left: Operand, right: Operand) -> IrValue:
         """An operation of two operands of one type."""
         a, b = self._pair(left, right)
         return self.emit(a.type, f"{operation} {a.type} {a.text}, {b.text}")
 
-    def compare(self, floats: str, integers: str, left: Operand, right: Operand) -> Value:
+    def compare(self, floats: str, integers: str, left: Operand, right: Operand) -> IrValue:
         a, b = self._pair(left, right)
         test = f"fcmp {floats}" if a.is_float else f"icmp {integers}"
         return self.emit(vector("i1", lanes_of(a.type)), f"{test} {a.type} {a.text}, {b.text}")
 
-    def unsigned_less(self, left: Value, right: Value) -> Value:
+    def unsigned_less(self, left: IrValue, right: IrValue) -> IrValue:
         """Whether left < right as unsigned integers: for right >= 0, whether 0 <= left < right."""
         return self.emit(vector("i1", lanes_of(left.type)), f"icmp ult {left!r}, {right.text}")
 
-    def select(self, condition: Value, accepted: Operand, rejected: Operand) -> Value:
+    def select(self, condition: IrValue, accepted: Operand, rejected: Operand) -> IrValue:
         a, b = self._pair(accepted, rejected)
         return self.emit(
             a.type, f"select {condition.type} {condition.text}, {a.type} {a.text}, {b.type} {b.text}"
         )
 
-    def intrinsic(self, name: str, *operands: Value, result: str = "") -> Value:
+    def intrinsic(self, name: str, *operands: IrValue, result: str = "") -> IrValue:
         """Call LLVM's function of this name for its operands' type: ``intrinsic("fmuladd", a, b, c)``."""
         result = result or operands[0].type
         suffix = re.sub(r"<(\d+) x (\w+)>", r"v\1\2", operands[0].type)
         suffix = suffix.replace("float", "f32").replace("double", "f64").replace("half", "f16")
         return self.call(f"llvm.{name}.{suffix}", result, *operands)
 
-    def call(self, function: str, result: str, *operands: Value) -> Value:
+    def call(self, function: str, result: str, *operands: IrValue) -> IrValue:
         """Call a function that LLVM or the process has; ``"void"`` is the type of no result."""
         types = ", ".join(operand.type for operand in operands)
         self.module.declare(f"declare {result} @{function}({types})")
         text = f"call {result} @{function}({', '.join(map(repr, operands))})"
         if result == "void":
             self.line(text)
-            return Value(self, "void", "")
+            return IrValue(self, "void", "")
         return self.emit(result, text)
 
     def run(self, part: Code, *operands: Operand) -> None:
@@ -291,7 +291,7 @@ class Code:
         given = (self.typed(p.type, o) for p, o in zip(part.parameters, operands, strict=True))
         self.line(f"call void @{part.name}({', '.join(given)})")
 
-    def parallel(self, part: Code, slots: Value, count: Operand, grain: Operand) -> None:
+    def parallel(self, part: Code, slots: IrValue, count: Operand, grain: Operand) -> None:
         """Call ``part(slots, begin, end)`` for ranges of about `grain`, which cover `count`, on all threads.
 
         Which thread takes which range is open; each range begins at a multiple of the grain, or of some
@@ -303,7 +303,7 @@ class Code:
 
     # Conversions and lanes
 
-    def convert(self, value: Value, element: str) -> Value:
+    def convert(self, value: IrValue, element: str) -> IrValue:
         """A number of another type; integers are signed, floats become integers toward zero."""
         source, lanes = element_of(value.type), lanes_of(value.type)
         target = vector(element, lanes)
@@ -320,17 +320,17 @@ class Code:
             operation = "sext" if SIZES[element] > SIZES[source] else "trunc"
         return self.emit(target, f"{operation} {value!r} to {target}")
 
-    def unsigned(self, value: Value, element: str) -> Value:
+    def unsigned(self, value: IrValue, element: str) -> IrValue:
         """A wider integer of an unsigned one."""
         target = vector(element, lanes_of(value.type))
         return self.emit(target, f"zext {value!r} to {target}")
 
-    def bits(self, value: Value, element: str) -> Value:
+    def bits(self, value: IrValue, element: str) -> IrValue:
         """The same bits as another type of the same size."""
         target = vector(element, lanes_of(value.type))
         return self.emit(target, f"bitcast {value!r} to {target}")
 
-    def splat(self, value: Value, lanes: int) -> Value:
+    def splat(self, value: IrValue, lanes: int) -> IrValue:
         """A vector with a scalar in all lanes."""
         if lanes == 1:
             return value
@@ -340,26 +340,28 @@ class Code:
             type, f"shufflevector {type} {one.text}, {type} poison, <{lanes} x i32> zeroinitializer"
         )
 
-    def extract(self, value: Value, lane: Operand) -> Value:
+    def extract(self, value: IrValue, lane: Operand) -> IrValue:
         """One lane of a vector."""
         return self.emit(element_of(value.type), f"extractelement {value!r}, {self.typed('i32', lane)}")
 
-    def insert(self, value: Value, scalar: Value, lane: Operand) -> Value:
+    def insert(self, value: IrValue, scalar: IrValue, lane: Operand) -> IrValue:
         """A vector with another scalar in a lane."""
         return self.emit(value.type, f"insertelement {value!r}, {scalar!r}, {self.typed('i32', lane)}")
 
-    def shuffle(self, left: Value, right: Value, lanes: Sequence[int]) -> Value:
+    def shuffle(self, left: IrValue, right: IrValue, lanes: Sequence[int]) -> IrValue:
         """The lanes of two vectors of one type, counted on, in another order."""
         type = vector(element_of(left.type), len(lanes))
         mask = ", ".join(f"i32 {lane}" for lane in lanes)
         return self.emit(type, f"shufflevector {left!r}, {right!r}, <{len(lanes)} x i32> <{mask}>")
 
-    def lane_numbers(self, element: str, lanes: int) -> Value:
+    def lane_numbers(self, element: str, lanes: int) -> IrValue:
         """The vector 0, 1, 2, ... of an integer type."""
         numbers = ", ".join(f"{element} {lane}" for lane in range(lanes))
-        return Value(self, vector(element, lanes), f"<{numbers}>") if lanes > 1 else self.constant(element, 0)
+        return (
+            IrValue(self, vector(element, lanes), f"<{numbers}>") if lanes > 1 else self.constant(element, 0)
+        )
 
-    def sum_of(self, value: Value) -> Value:
+    def sum_of(self, value: IrValue) -> IrValue:
         """The sum of a vector's lanes by halves: a fixed order."""
         lanes = lanes_of(value.type)
         while lanes > 2:
@@ -368,18 +370,18 @@ class Code:
             value = self.shuffle(value, value, low) + self.shuffle(value, value, high)
         return value if lanes == 1 else self.extract(value, 0) + self.extract(value, 1)
 
-    def largest_of(self, value: Value) -> Value:
+    def largest_of(self, value: IrValue) -> IrValue:
         """The largest of a vector's lanes; nan if one is."""
         return self.emit(
             element_of(value.type),
             self._reduction("fmaximum" if value.is_float else "smax", value),
         )
 
-    def any_of(self, condition: Value) -> Value:
+    def any_of(self, condition: IrValue) -> IrValue:
         """Whether a condition holds in one of a vector's lanes."""
         return condition if condition.type == "i1" else self.emit("i1", self._reduction("or", condition))
 
-    def _reduction(self, name: str, value: Value) -> str:
+    def _reduction(self, name: str, value: IrValue) -> str:
         element, lanes = element_of(value.type), lanes_of(value.type)
         suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(element, element)
         function = f"llvm.vector.reduce.{name}.v{lanes}{suffix}"
@@ -388,16 +390,16 @@ class Code:
 
     # Memory
 
-    def slot(self, number: int, type: str = "i64") -> Value:
+    def slot(self, number: int, type: str = "i64") -> IrValue:
         """The value of a slot of the function: an address, an integer, or a float64 as ``"double"``."""
         place = self.at(self.parameters[0], number, "i64")
         return self.emit(type, f"load {type}, {place!r}, align 8, !invariant.load !0")
 
-    def at(self, pointer: Value, index: Operand, element: str) -> Value:
+    def at(self, pointer: IrValue, index: Operand, element: str) -> IrValue:
         """The address of an element."""
         return self.emit("ptr", f"getelementptr {element}, {pointer!r}, {self.typed('i64', index)}")
 
-    def load(self, pointer: Value, index: Operand, type: str, mask: Value | None = None) -> Value:
+    def load(self, pointer: IrValue, index: Operand, type: str, mask: IrValue | None = None) -> IrValue:
         """The value of a type whose first element is element number `index`; 0 in lanes without a mask."""
         element = element_of(type)
         place = self.at(pointer, index, element)
@@ -405,7 +407,7 @@ class Code:
             return self.emit(type, f"load {type}, {place!r}, align {SIZES[element]}")
         return self.call_masked("load", type, place, mask)
 
-    def store(self, value: Value, pointer: Value, index: Operand, mask: Value | None = None) -> None:
+    def store(self, value: IrValue, pointer: IrValue, index: Operand, mask: IrValue | None = None) -> None:
         """Write a value from element number `index` on, in lanes with a mask."""
         element = element_of(value.type)
         place = self.at(pointer, index, element)
@@ -415,8 +417,8 @@ class Code:
             self.call_masked("store", value.type, place, mask, value)
 
     def call_masked(
-        self, what: str, type: str, place: Value, mask: Value, value: Value | None = None
-    ) -> Value:
+        self, what: str, type: str, place: IrValue, mask: IrValue, value: IrValue | None = None
+    ) -> IrValue:
         element, lanes = element_of(type), lanes_of(type)
         suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(element, element)
         name = f"llvm.masked.{what}.v{lanes}{suffix}.p0"
@@ -428,14 +430,14 @@ class Code:
         self.line(f"call void @{name}({value!r}, {align}, {mask!r})")
         return value
 
-    def prefetch(self, pointer: Value, index: Operand, element: str, *, writes: bool = False) -> None:
+    def prefetch(self, pointer: IrValue, index: Operand, element: str, *, writes: bool = False) -> None:
         """Have an element's cache line fetched, to be read or written soon; it need not exist."""
         place = self.at(pointer, index, element)
         self.module.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         locality = 3 if writes else 2
         self.line(f"call void @llvm.prefetch.p0({place!r}, i32 {int(writes)}, i32 {locality}, i32 1)")
 
-    def gather(self, pointer: Value, indices: Value, type: str, mask: Value) -> Value:
+    def gather(self, pointer: IrValue, indices: IrValue, type: str, mask: IrValue) -> IrValue:
         """A vector of the elements with these numbers (``i64``); 0 in lanes without a mask."""
         element, lanes = element_of(type), lanes_of(type)
         places = self.emit(vector("ptr", lanes), f"getelementptr {element}, {pointer!r}, {indices!r}")
@@ -445,7 +447,7 @@ class Code:
         align = f"<{lanes} x ptr> align {SIZES[element]} {places.text}"
         return self.emit(type, f"call {type} @{name}({align}, {mask!r}, {type} zeroinitializer)")
 
-    def scatter(self, value: Value, pointer: Value, indices: Value, mask: Value) -> None:
+    def scatter(self, value: IrValue, pointer: IrValue, indices: IrValue, mask: IrValue) -> None:
         """Write a vector to the elements of these numbers (``i64``), in lanes with a mask, in order."""
         element, lanes = element_of(value.type), lanes_of(value.type)
         places = self.emit(vector("ptr", lanes), f"getelementptr {element}, {pointer!r}, {indices!r}")
@@ -455,24 +457,24 @@ class Code:
         align = f"<{lanes} x ptr> align {SIZES[element]} {places.text}"
         self.line(f"call void @{name}({value!r}, {align}, {mask!r})")
 
-    def first_lanes(self, count: Value, lanes: int) -> Value:
+    def first_lanes(self, count: IrValue, lanes: int) -> IrValue:
         """The mask of the first `count` lanes."""
         numbers = self.lane_numbers("i64", lanes)
         return numbers < self.splat(count, lanes)
 
-    def local(self, type: str, count: int = 1) -> Value:
+    def local(self, type: str, count: int = 1) -> IrValue:
         """The address of memory of the function's own, undefined at first."""
         self._names += 1
         name = f"%m{self._names}"
         self._allocas.append(f"  {name} = alloca {type}, i64 {count}, align 64")
-        return Value(self, "ptr", name)
+        return IrValue(self, "ptr", name)
 
-    def variable(self, type: str, value: Operand) -> Variable:
+    def variable(self, type: str, value: Operand) -> IrVariable:
         """A variable with a first value."""
         self._names += 1
         name = f"%m{self._names}"
         self._allocas.append(f"  {name} = alloca {type}")
-        made = Variable(self, type, name)
+        made = IrVariable(self, type, name)
         made.value = value
         return made
 
@@ -490,7 +492,7 @@ class Code:
         self.line(f"br label %{block}")
 
     @contextlib.contextmanager
-    def loop(self, start: Operand, stop: Operand, step: Operand = 1) -> Iterator[Value]:
+    def loop(self, start: Operand, stop: Operand, step: Operand = 1) -> Iterator[IrValue]:
         """Count from `start` up to `stop`, not included; the number is an ``i64``."""
         head, body, latch, end = (self.label(name) for name in ("head", "body", "latch", "end"))
         first, last, by = (self.as_value("i64", value) for value in (start, stop, step))
@@ -510,7 +512,7 @@ class Code:
         self.begin(end)
 
     @contextlib.contextmanager
-    def if_(self, condition: Value) -> Iterator[None]:
+    def if_(self, condition: IrValue) -> Iterator[None]:
         """A block that runs where a condition holds."""
         then, end = self.label("then"), self.label("end")
         self.line(f"br i1 {condition.text}, label %{then}, label %{end}")
@@ -530,10 +532,10 @@ class Code:
         )
 
 
-class Module:
+class IrModule:
     """The functions of a kernel.
 
-    >>> module = Module()
+    >>> module = IrModule()
     >>> with module.kernel("twice") as code:
     ...     x, count = code.slot(0, "ptr"), code.slot(1)
     ...     with code.loop(0, count) as i:

@@ -8,8 +8,8 @@ from typing import Any
 
 from dl4all.runtime import fork
 from dl4all.runtime.cpu.llvm import target
-from dl4all.runtime.cpu.llvm.compiler import Compiler, Function, HeldFunction
-from dl4all.runtime.cpu.llvm.ir import Module
+from dl4all.runtime.cpu.llvm.compiler import Function, HeldFunction, LlvmCompiler
+from dl4all.runtime.cpu.llvm.ir import IrModule
 from dl4all.runtime.cpu.llvm.target import Target
 from dl4all.runtime.cpu.llvm.thread_pool import ThreadPool, wanted_threads
 
@@ -25,15 +25,15 @@ def available() -> bool:
     return enabled and target.binding() is not None
 
 
-def compiler() -> Compiler:
+def compiler() -> LlvmCompiler:
     """The compiler for this processor, with the pool's threads started."""
     with fork.excluded:
         return _compiler()
 
 
 @functools.cache
-def _compiler() -> Compiler:
-    made = Compiler(target.host())
+def _compiler() -> LlvmCompiler:
+    made = LlvmCompiler(target.host())
     ThreadPool(made, wanted_threads()).start()
     return made
 
@@ -48,7 +48,7 @@ def processor() -> Target:
     return compiler().target
 
 
-def function(text: Callable[..., Module], key: tuple[Any, ...], *, long: bool) -> Any:
+def function(text: Callable[..., IrModule], key: tuple[Any, ...], *, long: bool) -> Any:
     """The function of a kernel, to be called with the bytes of its slots.
 
     Args:
@@ -76,7 +76,7 @@ def description() -> str:
     return f"LLVM {'.'.join(map(str, target.version()))}, {target.host().instructions}"
 
 
-def linked(text: Callable[..., Module], *key: Any) -> str:
+def linked(text: Callable[..., IrModule], *key: Any) -> str:
     """The name by which modules that are compiled from now on can call a function of another module.
 
     Args:

@@ -33,7 +33,7 @@ import psutil
 
 from dl4all.errors import ConfigError
 from dl4all.runtime import fork
-from dl4all.runtime.cpu.llvm.compiler import Compiler
+from dl4all.runtime.cpu.llvm.compiler import LlvmCompiler
 from dl4all.runtime.cpu.llvm.ir import PARALLEL
 
 SETTINGS = ("DL4ALL_THREADS", "OMP_NUM_THREADS")
@@ -326,7 +326,7 @@ def _container_cores() -> int:
 class ThreadPool:
     """The threads that compute beside the one that asks; there are none until :meth:`start`."""
 
-    def __init__(self, compiler: Compiler, threads: int) -> None:
+    def __init__(self, compiler: LlvmCompiler, threads: int) -> None:
         """
         Args:
             compiler: of the pool's code. Modules that it compiles afterwards may use the pool.

@@ -20,7 +20,7 @@ from dl4all.runtime.cpu.llvm.functions import (
     sign_bit,
     with_sign,
 )
-from dl4all.runtime.cpu.llvm.ir import Code, Value
+from dl4all.runtime.cpu.llvm.ir import Code, IrValue
 
 SIN_COEFFICIENTS = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
 COS_COEFFICIENTS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
@@ -46,7 +46,7 @@ TWO_OVER_PI_WORDS = (0, 0x28BE60DB, 0x9391054A, 0x7F09D5F4, 0x7D4D3770, 0x36D8A5
 HALF_PI, PI = math.pi / 2, math.pi
 
 
-def _reduced(code: Code, x: Value) -> tuple[Value, Value]:
+def _reduced(code: Code, x: IrValue) -> tuple[IrValue, IrValue]:
     """rest and quadrant with x = quadrant * pi / 2 + rest, and the rest no more than pi / 4."""
     fused = provider.processor().fused
     shifted = plus_product(code, x, 2.0 / math.pi, ROUNDER)
@@ -69,7 +69,7 @@ def _reduced(code: Code, x: Value) -> tuple[Value, Value]:
     return kept_rest.value, kept_quadrant.value
 
 
-def _exactly_reduced(code: Code, x: Value) -> tuple[Value, Value]:
+def _exactly_reduced(code: Code, x: IrValue) -> tuple[IrValue, IrValue]:
     """The same for any finite magnitude above pi / 4.
 
     x, as an integer times a power of 2, is multiplied by the part of 2 / pi that determines the quadrant and
@@ -101,28 +101,28 @@ def _signed(word: int) -> int:
     return word - (1 << 64) if word >> 63 else word
 
 
-def _small_sin(code: Code, x: Value) -> Value:
+def _small_sin(code: Code, x: IrValue) -> IrValue:
     z = x * x
     y = plus_product(code, polynomial(code, z, SIN_COEFFICIENTS) * z, x, x)
     return with_sign(code, y, x)  # of -0
 
 
-def _small_cos(code: Code, x: Value) -> Value:
+def _small_cos(code: Code, x: IrValue) -> IrValue:
     z = x * x
     return plus_product(code, polynomial(code, z, COS_COEFFICIENTS) * z, z, plus_product(code, z, -0.5, 1.0))
 
 
-def sin(code: Code, x: Value) -> Value:
+def sin(code: Code, x: IrValue) -> IrValue:
     """Within 4 ulps; nan for infinities."""
     return _shifted_sin(code, x, 0)
 
 
-def cos(code: Code, x: Value) -> Value:
+def cos(code: Code, x: IrValue) -> IrValue:
     """Within 4 ulps; nan for infinities."""
     return _shifted_sin(code, x, 1)
 
 
-def _shifted_sin(code: Code, x: Value, shift: int) -> Value:
+def _shifted_sin(code: Code, x: IrValue, shift: int) -> IrValue:
     """sin(x + shift * pi / 2)."""
     rest, quadrant = _reduced(code, x)
     if shift:
@@ -132,7 +132,7 @@ def _shifted_sin(code: Code, x: Value, shift: int) -> Value:
     return code.select(absolute(code, x) < math.inf, y, math.nan)
 
 
-def tan(code: Code, x: Value) -> Value:
+def tan(code: Code, x: IrValue) -> IrValue:
     """Within 5 ulps; nan for infinities."""
     rest, quadrant = _reduced(code, x)
     z = rest * rest
@@ -141,13 +141,13 @@ def tan(code: Code, x: Value) -> Value:
     return code.select(absolute(code, x) < math.inf, y, math.nan)
 
 
-def _small_asin(code: Code, x: Value) -> Value:
+def _small_asin(code: Code, x: IrValue) -> IrValue:
     """asin(x) for magnitudes up to 0.5."""
     z = x * x
     return plus_product(code, polynomial(code, z, ASIN_COEFFICIENTS) * z, x, x)
 
 
-def asin(code: Code, x: Value) -> Value:
+def asin(code: Code, x: IrValue) -> IrValue:
     """Within 4 ulps; nan beyond -1 and 1."""
     magnitude = absolute(code, x)
     large = magnitude > 0.5
@@ -156,7 +156,7 @@ def asin(code: Code, x: Value) -> Value:
     return with_sign(code, code.select(large, plus_product(code, y, -2.0, HALF_PI), y), x)
 
 
-def acos(code: Code, x: Value) -> Value:
+def acos(code: Code, x: IrValue) -> IrValue:
     """Within 3 ulps; nan beyond -1 and 1."""
     magnitude = absolute(code, x)
     large = magnitude > 0.5
@@ -166,12 +166,12 @@ def acos(code: Code, x: Value) -> Value:
     return code.select(large, code.select(x < 0.0, PI - twice, twice), HALF_PI - y)
 
 
-def atan(code: Code, x: Value) -> Value:
+def atan(code: Code, x: IrValue) -> IrValue:
     """Within 4 ulps."""
     return with_sign(code, _atan_of_magnitude(code, absolute(code, x)), x)
 
 
-def _atan_of_magnitude(code: Code, x: Value) -> Value:
+def _atan_of_magnitude(code: Code, x: IrValue) -> IrValue:
     steep, middle = x > 2.414213562, x > 0.4142135624
     above = code.select(steep, -1.0, code.select(middle, x - 1.0, x))
     below = code.select(steep, x, code.select(middle, x + 1.0, 1.0))
@@ -181,7 +181,7 @@ def _atan_of_magnitude(code: Code, x: Value) -> Value:
     return start + plus_product(code, polynomial(code, z, ATAN_COEFFICIENTS) * z, rest, rest)
 
 
-def atan2(code: Code, y: Value, x: Value) -> Value:
+def atan2(code: Code, y: IrValue, x: IrValue) -> IrValue:
     """The angle of the point (x, y), with the special cases of IEEE 754, within 4 ulps."""
     a, b = absolute(code, y), absolute(code, x)
     steep = a > b

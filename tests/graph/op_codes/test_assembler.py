@@ -15,8 +15,8 @@ from dl4all.graph.op_codes.disassembler import disassemble, number_text
 from dl4all.graph.op_codes.instruction import (
     PARAMETERS,
     Instruction,
-    Operand,
-    Program,
+    InstructionOperand,
+    OpProgram,
     Register,
     program_of,
     register,
@@ -30,7 +30,7 @@ SIZES = st.integers(1, 7)
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> Program:
+def programs(draw: st.DrawFn) -> OpProgram:
     """Legal programs of every op code, with registers wherever they may lie."""
     registers: list[Register] = []
     numbers: list[int] = []
@@ -41,14 +41,14 @@ def programs(draw: st.DrawFn) -> Program:
         registers.append(register(draw(st.integers(0, 1000)), sizes, strides))
         return len(registers) - 1
 
-    def operand(*sizes: int) -> Operand:
+    def operand(*sizes: int) -> InstructionOperand:
         kind = draw(st.sampled_from(("register", "number", "parameter")))
         if kind == "number":
-            return Operand("number", intern_number(draw(WORDS), numbers))
+            return InstructionOperand("number", intern_number(draw(WORDS), numbers))
         if kind == "parameter":
-            return Operand("parameter", draw(st.integers(0, PARAMETERS - 1)))
+            return InstructionOperand("parameter", draw(st.integers(0, PARAMETERS - 1)))
         kept = [draw(st.sampled_from((1, size))) for size in sizes]
-        return Operand("register", new(*kept))
+        return InstructionOperand("register", new(*kept))
 
     def instruction(code: Opcode) -> Instruction:
         result: tuple[int, ...]
@@ -70,18 +70,18 @@ def programs(draw: st.DrawFn) -> Program:
             result, shapes = (rows, columns), [(rows,)]
         else:
             result, shapes = (rows, columns), [(depth, columns), (rows,)]
-        read = tuple(Operand("register", new(*shape)) for shape in shapes)
+        read = tuple(InstructionOperand("register", new(*shape)) for shape in shapes)
         if code.optional and draw(st.booleans()):
             read += (operand(*result),)
         return Instruction(code.name, new(*result), read, wait=wait)
 
     chosen = draw(st.lists(st.sampled_from(OPCODES), max_size=8))
     instructions = tuple(instruction(code) for code in chosen)
-    return Program(tuple(registers), tuple(numbers), instructions)
+    return OpProgram(tuple(registers), tuple(numbers), instructions)
 
 
 @given(programs())
-def test_words_and_text_say_the_same(program: Program) -> None:
+def test_words_and_text_say_the_same(program: OpProgram) -> None:
     words = words_of(program)
     assert program_of(words) == program
     text = disassemble(words)
@@ -90,7 +90,7 @@ def test_words_and_text_say_the_same(program: Program) -> None:
 
 
 @given(programs())
-def test_registers_must_lie_in_the_arena(program: Program) -> None:
+def test_registers_must_lie_in_the_arena(program: OpProgram) -> None:
     needed = max((end_of(one) for one in program.registers), default=0)
     check_program(program, needed)
     if needed:

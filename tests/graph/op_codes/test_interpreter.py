@@ -9,7 +9,13 @@ import pytest
 import dl4all as dl
 from dl4all.graph.op_codes.assembler import assemble
 from dl4all.graph.op_codes.instruction import program_of
-from dl4all.graph.op_codes.interpreter import INTERPRETERS, VARIANTS, Variant, launch_of, variant_for
+from dl4all.graph.op_codes.interpreter import (
+    INTERPRETERS,
+    VARIANTS,
+    InterpreterVariant,
+    launch_of,
+    variant_for,
+)
 from dl4all.graph.op_codes.opcode import OPCODES, Opcode
 from dl4all.graph.op_codes.simulator import run, steps
 from dl4all.runtime import spirv
@@ -28,7 +34,11 @@ def _draw(count: int, seed: int = 0) -> Floats:
 
 
 def run_on_device(
-    text: str, arena: Floats, buffers: list[Floats], parameters: tuple[float, ...], variant: Variant
+    text: str,
+    arena: Floats,
+    buffers: list[Floats],
+    parameters: tuple[float, ...],
+    variant: InterpreterVariant,
 ) -> tuple[Floats, list[Floats]]:
     """The arena and the buffers when the shader has run the program."""
     device = dl.device("vulkan:0")
@@ -67,7 +77,7 @@ def check(
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_what_the_shader_asks_of_a_device(variant: Variant) -> None:
+def test_what_the_shader_asks_of_a_device(variant: InterpreterVariant) -> None:
     interface = spirv.load(INTERPRETERS[variant]).interface
     assert len(interface.bindings) == 2 + variant.buffers
     assert interface.push_bytes == 128

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from dl4all.graph.op_codes.emitter import Line, Transfer
-from dl4all.graph.op_codes.instruction import Instruction, Program, Register, register
-from dl4all.graph.op_codes.interpreter import VARIANTS, Variant
+from dl4all.graph.op_codes.instruction import Instruction, OpProgram, Register, register
+from dl4all.graph.op_codes.interpreter import VARIANTS, InterpreterVariant
 from dl4all.graph.op_codes.opcode import CODES, OPCODES
-from dl4all.graph.op_codes.schedule import Dispatch, Step, scheduled, steps_of
+from dl4all.graph.op_codes.schedule import ScheduledDispatch, ScheduleStep, scheduled, steps_of
 from dl4all.graph.op_codes.translator import lower
 from dl4all.ops.core.kernels.launch import MAX_LOOP_ROUNDS
 from tests.support.traced_graphs import traced
@@ -31,7 +31,9 @@ def _spread(view: Register, sizes: tuple[int, ...]) -> list[int]:
     return _words(Register(view.offset, tuple(sizes), tuple(strides)))  # type: ignore[arg-type]
 
 
-def races(program: Program, variant: Variant, dispatches: tuple[Dispatch, ...]) -> list[str]:
+def races(
+    program: OpProgram, variant: InterpreterVariant, dispatches: tuple[ScheduledDispatch, ...]
+) -> list[str]:
     """Instructions that touch words of other invocations without a wait in between, word by word."""
     found = []
     starts = {dispatch.first for dispatch in dispatches}
@@ -50,7 +52,7 @@ def races(program: Program, variant: Variant, dispatches: tuple[Dispatch, ...]) 
 
 
 def _touches(
-    program: Program, instruction: Instruction, invocations: int
+    program: OpProgram, instruction: Instruction, invocations: int
 ) -> dict[tuple[int, int], set[Touch]]:
     """Who touches which words; the space is -1 for the arena."""
     found: dict[tuple[int, int], set[Touch]] = defaultdict(set)
@@ -73,7 +75,9 @@ def _touches(
 
 @pytest.mark.parametrize("variant", [PROCESSOR, GPU, VARIANTS[0]], ids=str)
 @pytest.mark.parametrize("case", ["forward mlp", "training mlp"])
-def test_no_invocation_reads_what_another_may_not_have_written(case: str, variant: Variant) -> None:
+def test_no_invocation_reads_what_another_may_not_have_written(
+    case: str, variant: InterpreterVariant
+) -> None:
     lowered = lower(traced(case), variant)
     assert lowered.programs
     for node, program in zip(
@@ -83,7 +87,7 @@ def test_no_invocation_reads_what_another_may_not_have_written(case: str, varian
             np.frombuffer(command.launch.push[:8], np.uint32).tolist()  # type: ignore[union-attr]
             for command in node.commands
         ]
-        dispatches = tuple(Dispatch(first, last, ()) for first, last in bounds)
+        dispatches = tuple(ScheduledDispatch(first, last, ()) for first, last in bounds)
         assert [d.first for d in dispatches[1:]] == [d.last for d in dispatches[:-1]]
         assert dispatches[-1].last == len(program.instructions)
         assert not races(program, variant, dispatches)
@@ -95,12 +99,12 @@ def test_what_needs_no_wait() -> None:
     """Invocations find what they have written themselves: also from number to number, and across updates."""
     x, y, row = register(0, (3, 50)), register(200, (3, 50)), register(400, (50,))
     steps = [
-        Step("load", register(0, (150,)), (), 7, 0),
-        Step("mul", x, (x, 2.0)),
-        Step("add", y, (x, row)),
-        Step("exp", y, (y,)),
-        Step("add", x, (y, x)),
-        Step("store", register(0, (150,)), (), 7, 0),
+        ScheduleStep("load", register(0, (150,)), (), 7, 0),
+        ScheduleStep("mul", x, (x, 2.0)),
+        ScheduleStep("add", y, (x, row)),
+        ScheduleStep("exp", y, (y,)),
+        ScheduleStep("add", x, (y, x)),
+        ScheduleStep("store", register(0, (150,)), (), 7, 0),
     ]
     program, dispatches = scheduled(steps, GPU)
     assert not any(instruction.wait for instruction in program.instructions)
@@ -110,24 +114,27 @@ def test_what_needs_no_wait() -> None:
 @pytest.mark.parametrize(
     "second",
     [
-        Step("add", register(200, (4, 4)), (register(0, (4, 4), (1, 4)), 1.0)),  # read transposed
-        Step("add", register(200, (4, 4)), (register(0, (4,)), 1.0)),  # read as one row of all
-        Step("add", register(16, (4, 4)), (register(200, (4, 4)), 1.0)),  # over what others read
-        Step("add", register(3, (4, 4)), (register(200, (4, 4)), 1.0)),  # over what others wrote
-        Step("row_sum", register(200, (4, 1)), (register(0, (4, 4)),)),
-        Step("matmul", register(0, (4, 4)), (register(200, (4, 4)), register(300, (4, 4)))),
-        Step("store", register(2, (3,)), (), 1, 0),
+        ScheduleStep("add", register(200, (4, 4)), (register(0, (4, 4), (1, 4)), 1.0)),  # read transposed
+        ScheduleStep("add", register(200, (4, 4)), (register(0, (4,)), 1.0)),  # read as one row of all
+        ScheduleStep("add", register(16, (4, 4)), (register(200, (4, 4)), 1.0)),  # over what others read
+        ScheduleStep("add", register(3, (4, 4)), (register(200, (4, 4)), 1.0)),  # over what others wrote
+        ScheduleStep("row_sum", register(200, (4, 1)), (register(0, (4, 4)),)),
+        ScheduleStep("matmul", register(0, (4, 4)), (register(200, (4, 4)), register(300, (4, 4)))),
+        ScheduleStep("store", register(2, (3,)), (), 1, 0),
     ],
     ids=lambda step: str(step.name),
 )
-def test_what_needs_a_wait(second: Step) -> None:
-    first = Step("add", register(0, (4, 4)), (register(16, (4, 4), (1, 4)), 1.0))
+def test_what_needs_a_wait(second: ScheduleStep) -> None:
+    first = ScheduleStep("add", register(0, (4, 4)), (register(16, (4, 4), (1, 4)), 1.0))
     program, _ = scheduled([first, second], GPU)
     assert [instruction.wait for instruction in program.instructions] == [False, True]
 
 
 def test_transfers_wait_for_each_other_outside() -> None:
-    steps = [Step("store", register(0, (9,)), (), 3, 0), Step("load", register(20, (9,)), (), 3, 4)]
+    steps = [
+        ScheduleStep("store", register(0, (9,)), (), 3, 0),
+        ScheduleStep("load", register(20, (9,)), (), 3, 4),
+    ]
     program, dispatches = scheduled(steps, GPU)
     assert [instruction.wait for instruction in program.instructions] == [False, True]
     assert not races(program, GPU, dispatches)
@@ -138,7 +145,7 @@ def _transfers(*buffers: int) -> list[Transfer]:
 
 
 @pytest.mark.parametrize("variant", [VARIANTS[0], PROCESSOR], ids=str)
-def test_dispatches_reach_what_they_transfer(variant: Variant) -> None:
+def test_dispatches_reach_what_they_transfer(variant: InterpreterVariant) -> None:
     """What is loaded and stored shares the dispatch of the instructions, if there is room."""
     lines = [Line("mul", register(0, (90,)), (register(0, (90,)), 2.0))]
     steps = steps_of(lines, _transfers(*range(5)), _transfers(7, 1, 8), variant.buffers)
@@ -159,7 +166,7 @@ def test_dispatches_reach_what_they_transfer(variant: Variant) -> None:
 def test_long_loops_are_spread_over_dispatches() -> None:
     """llvmpipe leaves loops after some number of rounds, of all loops of a dispatch."""
     big = register(0, (8 * 20_000,))
-    steps = [Step("mul", big, (big, 2.0))] * 7
+    steps = [ScheduleStep("mul", big, (big, 2.0))] * 7
     _, dispatches = scheduled(steps, PROCESSOR)
     assert [dispatch.last - dispatch.first for dispatch in dispatches] == [2, 2, 2, 1]
     assert MAX_LOOP_ROUNDS < 3 * 20_001

@@ -16,7 +16,7 @@ from dl4all.graph.ir.verifier import verify
 from dl4all.graph.op_codes.disassembler import disassemble
 from dl4all.graph.op_codes.elementwise_rules import RULES
 from dl4all.graph.op_codes.instruction import words_of
-from dl4all.graph.op_codes.interpreter import VARIANTS, Variant, variant_for
+from dl4all.graph.op_codes.interpreter import VARIANTS, InterpreterVariant, variant_for
 from dl4all.graph.op_codes.op_rules import OPS
 from dl4all.graph.op_codes.simulator import steps
 from dl4all.graph.op_codes.translator import Lowered, lower
@@ -53,7 +53,12 @@ def _contents(graph: Graph, classes: int) -> dict[int, Array]:
 
 
 def check(
-    graph: Graph, variant: Variant | None = None, *, classes: int = 10, rtol: float = 2e-5, runs: int = 2
+    graph: Graph,
+    variant: InterpreterVariant | None = None,
+    *,
+    classes: int = 10,
+    rtol: float = 2e-5,
+    runs: int = 2,
 ) -> Lowered:
     """Compare what a graph and its programs leave in every buffer that anybody sees."""
     lowered = lower(graph, variant or variant_for(dl.device(graph.device).info))
@@ -114,7 +119,7 @@ def test_a_training_step(name: str) -> None:
 
 @pytest.mark.vulkan
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_every_interpreter(variant: Variant) -> None:
+def test_every_interpreter(variant: InterpreterVariant) -> None:
     need("vulkan:0")
     if variant.buffers > dl.device("vulkan:0").info.limits.storage_buffers - 2:
         pytest.skip("the device binds fewer buffers")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dl4all.graph.ir.graph import Buffer, Graph, Node, Operand, Value
+from dl4all.graph.ir.graph import Graph, GraphBuffer, Node, Operand, Value
 from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
 from dl4all.graph.passes.preamble import preamble
 from dl4all.graph.tracing.recapture import Draft
@@ -43,7 +43,7 @@ def normalised(
     mean_at = 2 if shapes[2] is None else 3
     kinds[mean_at] = statistics
     buffers = {
-        n: Buffer(n, array.nbytes, kind)  # type: ignore[arg-type]
+        n: GraphBuffer(n, array.nbytes, kind)  # type: ignore[arg-type]
         for n, (array, kind) in enumerate(zip(arrays, kinds, strict=True))
     }
     operands = [
@@ -60,7 +60,7 @@ def normalised(
     )
     assert norm.result is not None
     result = norm.result.value.buffer
-    draft.buffers[result] = Buffer(result, draft.buffers[result].nbytes, "output")
+    draft.buffers[result] = GraphBuffer(result, draft.buffers[result].nbytes, "output")
     graph = Graph(device, draft.buffers, (first, norm), (0,), (norm.result,))
     return graph, dict(enumerate(arrays))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.graph.ir.graph import Binding, BoundLaunch, Buffer, Graph, Node, Operand, Value, VaryingWord
+from dl4all.graph.ir.graph import Binding, BoundLaunch, Graph, GraphBuffer, Node, Operand, Value, VaryingWord
 from dl4all.graph.ir.verifier import verify
 from dl4all.graph.passes.common_commands import MOST_BYTES, common_commands
 from dl4all.ops.core.kernels.launch import shader
@@ -36,7 +36,7 @@ def node(number: int, source: int, scratch: int, result: int, **options: Any) ->
 
 def graph(*nodes: Node, nbytes: int = 8) -> Graph:
     kinds: Any = {0: "input", 1: "captured", 8: "output", 9: "output"}
-    buffers = {n: Buffer(n, nbytes, kinds.get(n, "temporary")) for n in range(10)}
+    buffers = {n: GraphBuffer(n, nbytes, kinds.get(n, "temporary")) for n in range(10)}
     outputs = tuple(Operand(Value(n, 1), (1,), "float32", (1,)) for n in (8, 9))
     return Graph("null:0", buffers, nodes, (0,), outputs)
 

@@ -13,8 +13,8 @@ from dl4all.graph.ir.graph import (
     Binding,
     BoundFill,
     BoundLaunch,
-    Buffer,
     Graph,
+    GraphBuffer,
     Kind,
     MultiTensorLaunch,
     Node,
@@ -49,13 +49,13 @@ class Updates:
     def __init__(self, kernel: str, sizes: tuple[int, ...] = SIZES, **options: Any) -> None:
         kernels, self.states, constants = KERNELS[kernel]
         self.shader, self.constants = kernels._single, constants
-        self.buffers: dict[int, Buffer] = {}
+        self.buffers: dict[int, GraphBuffer] = {}
         self.contents: dict[int, Any] = {}
         self.nodes = [self.update(number, size, **options) for number, size in enumerate(sizes)]
 
     def buffer(self, words: int, kind: Kind = "captured") -> int:
         number = len(self.buffers)
-        self.buffers[number] = Buffer(number, 4 * words, kind)
+        self.buffers[number] = GraphBuffer(number, 4 * words, kind)
         self.contents[number] = abs(RNG.standard_normal(words)).astype(np.float32)
         return number
 
@@ -299,7 +299,7 @@ def test_other_copies_stay() -> None:
 
 
 def test_the_host_keeps_its_own_commands() -> None:
-    buffers = {n: Buffer(n, 24, "captured") for n in range(3)} | {3: Buffer(3, 4, "captured")}
+    buffers = {n: GraphBuffer(n, 24, "captured") for n in range(3)} | {3: GraphBuffer(3, 4, "captured")}
     factor = Operand(Value(3, 0), (), "float32", ())
     draft = Draft(Graph("cpu", buffers, ()))
     nodes = []

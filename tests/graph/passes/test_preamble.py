@@ -11,8 +11,8 @@ from dl4all.graph.ir.graph import (
     Binding,
     BoundFill,
     BoundLaunch,
-    Buffer,
     Graph,
+    GraphBuffer,
     HostCall,
     Node,
     Operand,
@@ -53,7 +53,7 @@ def node(name: str, *commands: Any, version: int = 1) -> Node:
 def graph(*nodes: Node, kept: frozenset[Value] = frozenset()) -> Graph:
     """Buffers: 0 an input, 1 and 2 captured, temporaries, and 9, which is the output."""
     kinds: Any = {0: "input", 1: "captured", 2: "constant", 9: "output"}
-    buffers = {n: Buffer(n, 4, kinds.get(n, "temporary")) for n in range(10)}
+    buffers = {n: GraphBuffer(n, 4, kinds.get(n, "temporary")) for n in range(10)}
     output = Operand(Value(9, 1), (1,), "float32", (1,))
     return Graph("cpu", buffers, nodes, (0,), (output,), kept=kept)
 
@@ -155,7 +155,7 @@ def test_transformed_filters_of_a_convolution(device: str) -> None:
     arrays: list[Any] = [
         RNG.standard_normal(shape).astype(np.float32) for shape in ((1, 64, 14, 14), (64, 64, 3, 3))
     ]
-    buffers = {0: Buffer(0, arrays[0].nbytes, "input"), 1: Buffer(1, arrays[1].nbytes, "captured")}
+    buffers = {0: GraphBuffer(0, arrays[0].nbytes, "input"), 1: GraphBuffer(1, arrays[1].nbytes, "captured")}
     x, w = (
         Operand(Value(n, 0), array.shape, "float32", contiguous_strides(array.shape))
         for n, array in enumerate(arrays)
@@ -165,7 +165,7 @@ def test_transformed_filters_of_a_convolution(device: str) -> None:
         convolution = draft.node("conv2d", (x, w, None), {"padding": 1})
     assert convolution.result is not None
     result = convolution.result.value.buffer
-    draft.buffers[result] = Buffer(result, draft.buffers[result].nbytes, "output")
+    draft.buffers[result] = GraphBuffer(result, draft.buffers[result].nbytes, "output")
     whole = Graph(device, draft.buffers, (convolution,), (0,), (convolution.result,))
     expected = Execution(whole, dict(enumerate(arrays)))
     expected.run()

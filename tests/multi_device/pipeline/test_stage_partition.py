@@ -14,7 +14,7 @@ from dl4all.errors import ArgumentError
 from dl4all.multi_device.pipeline.chain import chain_of, inseparable, starts_by_hand
 from dl4all.multi_device.pipeline.layer_cost import layer_costs
 from dl4all.multi_device.pipeline.ordered_partition import ordered_partition
-from dl4all.multi_device.placement.partition import Part
+from dl4all.multi_device.placement.partition import UnitRange
 from dl4all.ops.random.generator import default_generator
 from dl4all.runtime.work import Work
 from dl4all.scheduler.cost.simulation import simulated_device
@@ -151,14 +151,14 @@ def every_plan(
     micro_batches: int,
     sending: Sequence[Sequence[float]],
     receiving: Sequence[Sequence[float]],
-) -> dict[tuple[Part, ...], float]:
+) -> dict[tuple[UnitRange, ...], float]:
     """All ways to cut, and how long a batch takes with each."""
     layers, plans = len(seconds[0]), {}
     for used in range(1, len(seconds) + 1):
         for devices in combinations(range(len(seconds)), used):
             for cuts in combinations(range(1, layers), used - 1):
                 edges = [0, *cuts, layers]
-                parts = tuple(Part(edges[i], edges[i + 1], d) for i, d in enumerate(devices))
+                parts = tuple(UnitRange(edges[i], edges[i + 1], d) for i, d in enumerate(devices))
                 if any(nbytes(p.start, p.end, used - 1 - i) > limits[p.device] for i, p in enumerate(parts)):
                     continue
                 times = []
@@ -196,18 +196,20 @@ def test_the_cases_among_them() -> None:
     """Memory makes a difference, and a device is left out."""
     layers = [1.0] * 6
     free = ordered_partition([layers, layers], [10.0, 10.0], lambda start, stop, after: stop - start, 8)
-    assert free == [Part(0, 3, 0), Part(3, 6, 1)]
+    assert free == [UnitRange(0, 3, 0), UnitRange(3, 6, 1)]
     tight = ordered_partition([layers, layers], [2.0, 10.0], lambda start, stop, after: stop - start, 8)
-    assert tight == [Part(0, 2, 0), Part(2, 6, 1)]
+    assert tight == [UnitRange(0, 2, 0), UnitRange(2, 6, 1)]
     assert ordered_partition([layers, layers], [2.0, 3.0], lambda start, stop, after: stop - start, 8) is None
     slow = [100.0] * 6
-    assert ordered_partition([slow, layers], [9.0, 9.0], lambda start, stop, after: 0, 8) == [Part(0, 6, 1)]
+    assert ordered_partition([slow, layers], [9.0, 9.0], lambda start, stop, after: 0, 8) == [
+        UnitRange(0, 6, 1)
+    ]
     uncut = ordered_partition([layers, layers], [9.0, 9.0], lambda start, stop, after: 0, 8, uncut={3})
-    assert uncut in ([Part(0, 2, 0), Part(2, 6, 1)], [Part(0, 4, 0), Part(4, 6, 1)])
+    assert uncut in ([UnitRange(0, 2, 0), UnitRange(2, 6, 1)], [UnitRange(0, 4, 0), UnitRange(4, 6, 1)])
     link = [[50.0] * 6] * 2
     assert ordered_partition([layers, layers], [9.0, 9.0], lambda a, b, after: 0, 8, sending=link) in (
-        [Part(0, 6, 0)],
-        [Part(0, 6, 1)],
+        [UnitRange(0, 6, 0)],
+        [UnitRange(0, 6, 1)],
     )
 
 

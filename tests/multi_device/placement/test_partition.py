@@ -8,18 +8,18 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from dl4all.multi_device.placement.partition import MOST_ORDERED, Part, Problem, candidates
+from dl4all.multi_device.placement.partition import MOST_ORDERED, PartitionProblem, UnitRange, candidates
 
 
 def problem(
     seed: int, units: int, devices: int, *, limit: float = np.inf, micro_batches: int = 1, move: float = 1.0
-) -> Problem:
+) -> PartitionProblem:
     rng = np.random.default_rng(seed)
     moves = rng.uniform(0, move, (devices, devices, units))
     moves[np.arange(devices), np.arange(devices)] = 0
     sizes = np.concatenate([[0], np.cumsum(rng.uniform(0.5, 1.5, units))])
     memory = sizes[None, :] - sizes[:-1, None]
-    return Problem(
+    return PartitionProblem(
         rng.uniform(0.1, 2.0, (devices, units)),
         rng.uniform(0, 0.2, (devices, units)),
         moves,
@@ -29,20 +29,20 @@ def problem(
     )
 
 
-def every_partition(units: int, devices: int) -> Iterator[list[Part]]:
+def every_partition(units: int, devices: int) -> Iterator[list[UnitRange]]:
     for count in range(1, min(units, devices) + 1):
         for cuts in itertools.combinations(range(1, units), count - 1):
             bounds = [0, *cuts, units]
             for order in itertools.permutations(range(devices), count):
-                yield [Part(bounds[i], bounds[i + 1], device) for i, device in enumerate(order)]
+                yield [UnitRange(bounds[i], bounds[i + 1], device) for i, device in enumerate(order)]
 
 
-def fits(p: Problem, partition: list[Part]) -> bool:
+def fits(p: PartitionProblem, partition: list[UnitRange]) -> bool:
     last = len(partition) - 1
     return all(bool(p.fits(part.device, last - i)[part.start, part.end]) for i, part in enumerate(partition))
 
 
-def times(p: Problem, partition: list[Part]) -> tuple[float, float]:
+def times(p: PartitionProblem, partition: list[UnitRange]) -> tuple[float, float]:
     """The sum of all that a micro-batch and a step take, and the slowest part or move of a micro-batch."""
     parts = [p.seconds[part.device, part.start : part.end].sum() for part in partition]
     once = sum(p.once[part.device, part.start : part.end].sum() for part in partition)
@@ -72,14 +72,16 @@ def test_the_best_balance_is_among_several_micro_batches(seed: int) -> None:
     found = candidates(p)
     assert all(fits(p, partition) for partition in found)
     assert best in found
-    assert [Part(0, 6, 0)] in found or not p.fits(0, 0)[0, 6]
+    assert [UnitRange(0, 6, 0)] in found or not p.fits(0, 0)[0, 6]
 
 
 def test_stages_in_front_keep_more_micro_batches() -> None:
     """Of four units, two need the memory of two, or of four with another stage behind them."""
     p = problem(0, 4, 2, micro_batches=2, move=0.0)
     memory = np.array([[max(0.0, end - start) for end in range(5)] for start in range(4)], np.float64)
-    p = Problem(np.ones((2, 4)), np.zeros((2, 4)), p.moves * 0, [memory, memory * 2.0], [3.0, 3.0], 2)
+    p = PartitionProblem(
+        np.ones((2, 4)), np.zeros((2, 4)), p.moves * 0, [memory, memory * 2.0], [3.0, 3.0], 2
+    )
     lengths = {tuple(part.end - part.start for part in partition) for partition in candidates(p)}
     assert lengths == {(1, 3)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dl4all.multi_device.placement.schedule_times import Slot, StageTimes, length, schedule_times
+from dl4all.multi_device.placement.schedule_times import StageTimes, TimeSlot, length, schedule_times
 
 
 @pytest.mark.parametrize("stages", [1, 2, 5])
@@ -23,14 +23,14 @@ def test_one_micro_batch_goes_there_and_back() -> None:
     ]
     slots = schedule_times(stages, 1)
     assert slots == [
-        Slot(0, "forward", 0, 0.0, 1.0),
-        Slot(1, "transfer", 0, 1.0, 1.25),
-        Slot(1, "forward", 0, 1.25, 4.25),
-        Slot(1, "backward", 0, 4.25, 8.25),
-        Slot(0, "transfer", 0, 8.25, 8.375),
-        Slot(0, "backward", 0, 8.375, 10.375),
-        Slot(0, "update", 0, 10.375, 10.875),
-        Slot(1, "update", 0, 8.25, 17.25),
+        TimeSlot(0, "forward", 0, 0.0, 1.0),
+        TimeSlot(1, "transfer", 0, 1.0, 1.25),
+        TimeSlot(1, "forward", 0, 1.25, 4.25),
+        TimeSlot(1, "backward", 0, 4.25, 8.25),
+        TimeSlot(0, "transfer", 0, 8.25, 8.375),
+        TimeSlot(0, "backward", 0, 8.375, 10.375),
+        TimeSlot(0, "update", 0, 10.375, 10.875),
+        TimeSlot(1, "update", 0, 8.25, 17.25),
     ]
     assert length(slots) == 17.25
 

@@ -11,7 +11,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.ops.conv import algorithms, fft, host, host_fft
-from dl4all.ops.conv.fft_plan import Plan, best_plan
+from dl4all.ops.conv.fft_plan import FftPlan, best_plan
 from dl4all.ops.conv.problem import Direction, Problem
 from dl4all.ops.conv.window import Window
 from dl4all.runtime.device_info import DeviceInfo
@@ -200,7 +200,7 @@ def test_every_transform_length(length: int, subgroups: bool, monkeypatch: pytes
         ((1, 1, length, 13), (1, 1, 6, 6), (1, 1), (0, 0), (1, 1), 1),
     ):
         size = (8, length) if case[0][2] == 13 else (length, 8)
-        whole = Plan(size, (size[0] - 5, size[1] - 5), (8 // size[0] * 3 or 1, 8 // size[1] * 3 or 1))
+        whole = FftPlan(size, (size[0] - 5, size[1] - 5), (8 // size[0] * 3 or 1, 8 // size[1] * 3 or 1))
         monkeypatch.setattr(fft, "best_plan", lambda *_, plan=whole: plan)
         check(case, "vulkan:0")
 

@@ -11,7 +11,7 @@ import pytest
 import dl4all as dl
 from dl4all.ops.conv import implicit_gemm as module
 from dl4all.ops.conv.algorithms import forced
-from dl4all.ops.conv.implicit_gemm import FEW_FILTERS, TILES, Tile, tile_of
+from dl4all.ops.conv.implicit_gemm import FEW_FILTERS, TILES, ImplicitTile, tile_of
 from dl4all.ops.conv.problem import Problem
 from dl4all.ops.conv.window import window
 from dl4all.runtime.null.backend import describe
@@ -37,7 +37,7 @@ CASES: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = (
 @pytest.mark.vulkan
 @pytest.mark.parametrize(("case", "tile"), [*zip(CASES, 2 * [*TILES, FEW_FILTERS], strict=True)], ids=str)
 def test_every_tile_computes_convolutions_and_gradients(
-    case: Any, tile: Tile, monkeypatch: pytest.MonkeyPatch
+    case: Any, tile: ImplicitTile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need("vulkan:0")
     monkeypatch.setattr(module, "tile_of", lambda *_: tile)
@@ -103,7 +103,7 @@ def test_every_tile_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None
         (conv(1, 64, 32, 28), TILES[2]),
     ],
 )
-def test_the_tile_leaves_no_device_idle(problem: Problem, expected: Tile) -> None:
+def test_the_tile_leaves_no_device_idle(problem: Problem, expected: ImplicitTile) -> None:
     assert tile_of(DISCRETE, problem) == expected
     assert tile_of(replace(DISCRETE, type="integrated"), problem) in (expected, TILES[0], FEW_FILTERS)
     assert tile_of(SOFTWARE, problem) == TILES[1]

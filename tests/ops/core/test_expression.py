@@ -12,7 +12,7 @@ from dl4all.errors import ShaderError
 from dl4all.ops import REGISTRY
 from dl4all.ops.core.expressions.expression import (
     FUNCTIONS,
-    Choice,
+    Conditional,
     Constant,
     Name,
     evaluate,
@@ -103,7 +103,7 @@ def test_precedence() -> None:
     assert print_glsl(parse("(a < b ? a : b) * 2.0")) == "(a < b ? a : b) * 2.0"
     assert print_glsl(parse("-(-x)")) == "-(-x)"
     assert print_glsl(parse("(a ? b : c) ? d : e")) == "(a ? b : c) ? d : e"
-    assert isinstance(parse("a ? b : c"), Choice)
+    assert isinstance(parse("a ? b : c"), Conditional)
 
 
 def test_names_and_substitution() -> None:

@@ -15,7 +15,7 @@ import pytest
 import dl4all as dl
 from dl4all.nn.utils import clip_grad_norm_
 from dl4all.ops import all_shaders
-from dl4all.ops.core.kernels.multi_tensor import MAX_ROWS, MultiTensor, Plan, Role
+from dl4all.ops.core.kernels.multi_tensor import MAX_ROWS, MultiTensor, MultiTensorPlan, Role
 from dl4all.optim import EMA, SGD, Adadelta, Adagrad, Adam, AdamW, Lion, RMSprop
 from dl4all.runtime import spirv
 from dl4all.runtime.device_info import Limits
@@ -94,7 +94,9 @@ Run = Callable[[], list[dl.Tensor]]
 def one_by_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> list[dl.Tensor]:
     with monkeypatch.context() as patch:
         patch.setattr(
-            MultiTensor, "plan", lambda self, jobs, roles, slot=None: Plan((), tuple(range(len(jobs))))
+            MultiTensor,
+            "plan",
+            lambda self, jobs, roles, slot=None: MultiTensorPlan((), tuple(range(len(jobs)))),
         )
         return run()
 
@@ -448,7 +450,7 @@ def test_devices_that_bind_whole_buffers(name: str) -> None:
     need(name)
     params = made(dl.device(name))
     plan = MultiTensor().plan([(p,) for p in params if p.numel()], [Role(written=True)])
-    assert plan == Plan((), tuple(range(FILLED)))
+    assert plan == MultiTensorPlan((), tuple(range(FILLED)))
 
 
 def test_guards_are_looked_at_one_by_one() -> None:

@@ -15,7 +15,7 @@ import dl4all as dl
 from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.op import empty
 from dl4all.ops.linalg import gemm as module
-from dl4all.ops.linalg.gemm import NARROW, PANEL, SPACE, TILES, GemmProblem, Tile, best_panel, gemm
+from dl4all.ops.linalg.gemm import NARROW, PANEL, SPACE, TILES, GemmProblem, GemmTile, best_panel, gemm
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.null.backend import NullBackend, describe
 from dl4all.tensor.tensor import Tensor
@@ -44,7 +44,7 @@ def device(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def use(name: str, device: str, monkeypatch: pytest.MonkeyPatch) -> Tile:
+def use(name: str, device: str, monkeypatch: pytest.MonkeyPatch) -> GemmTile:
     """Make the device use one tile; skip if it cannot."""
     tile = TILES[name]
     if not SPACE.fits(dl.device(device), tile, (1, 1, 11, 1, False, False, 0)):
@@ -62,7 +62,7 @@ TRANSPOSING = [
 
 
 @pytest.fixture(params=[*TRANSPOSING, "words64 64x16", "shuffle 24x12"])
-def tile(request: pytest.FixtureRequest, device: str, monkeypatch: pytest.MonkeyPatch) -> Tile:
+def tile(request: pytest.FixtureRequest, device: str, monkeypatch: pytest.MonkeyPatch) -> GemmTile:
     """One of every form of the kernel."""
     return use(request.param, device, monkeypatch)
 

@@ -23,7 +23,7 @@ from dl4all.pytorch.names.profiler import (
     tensorboard_trace_handler,
 )
 from dl4all.runtime.profiler.averages import SORTED_BY, Average
-from dl4all.runtime.profiler.recorder import Event
+from dl4all.runtime.profiler.recorder import RecordedEvent
 
 
 def row(prof: profile, key: str) -> Average:
@@ -87,12 +87,12 @@ def made() -> profile:
     prof = profile()
     with prof:
         pass
-    step = Event("range", "ProfilerStep#3", "", 1, 0.0, 4e-3)
-    op = Event("op", "matmul", "gpu", 1, 1e-3, 2e-3, parent=step, shapes=((2, 2), (2, 2)), flops=16)
-    inner = Event("op", "clone", "gpu", 1, 1e-3, 1.25e-3, parent=op)
-    kernel = Event("kernel", "gemm", "gpu", 1, 0.5, 0.75, parent=op)
-    copy = Event("upload", "upload", "gpu", 1, 2e-3, 2.5e-3, nbytes=64, parent=step)
-    memory = Event("allocation", "pool", "gpu", 1, 1e-3, 1e-3, nbytes=3 * 1024**2, parent=inner)
+    step = RecordedEvent("range", "ProfilerStep#3", "", 1, 0.0, 4e-3)
+    op = RecordedEvent("op", "matmul", "gpu", 1, 1e-3, 2e-3, parent=step, shapes=((2, 2), (2, 2)), flops=16)
+    inner = RecordedEvent("op", "clone", "gpu", 1, 1e-3, 1.25e-3, parent=op)
+    kernel = RecordedEvent("kernel", "gemm", "gpu", 1, 0.5, 0.75, parent=op)
+    copy = RecordedEvent("upload", "upload", "gpu", 1, 2e-3, 2.5e-3, nbytes=64, parent=step)
+    memory = RecordedEvent("allocation", "pool", "gpu", 1, 1e-3, 1e-3, nbytes=3 * 1024**2, parent=inner)
     prof.events().extend([step, op, inner, kernel, copy, memory])
     return prof
 

@@ -10,7 +10,7 @@ import pytest
 from dl4all.ops.core.kernels.host_kernel import HostLaunch
 from dl4all.ops.core.op import REGISTRY
 from dl4all.runtime.cpu.llvm import error_functions, functions, provider, trigonometry
-from dl4all.runtime.cpu.llvm.ir import Module, Value, vector
+from dl4all.runtime.cpu.llvm.ir import IrModule, IrValue, vector
 from tests.support.operands import NDArray, generator
 from tests.support.special_numbers import VALUES
 from tests.support.ulps import ULPS, ulps
@@ -18,14 +18,14 @@ from tests.support.ulps import ULPS, ulps
 pytestmark = pytest.mark.skipif(not provider.available(), reason="there is no compiler")
 
 MODULES = (functions, trigonometry, error_functions)
-FUNCTIONS: dict[str, Callable[..., Value]] = {
+FUNCTIONS: dict[str, Callable[..., IrValue]] = {
     name: getattr(module, name) for name in ULPS for module in MODULES if hasattr(module, name)
 }
 
 
-def applied(function: Callable[..., Value], operands: int, lanes: int) -> Module:
+def applied(function: Callable[..., IrValue], operands: int, lanes: int) -> IrModule:
     """``out[i] = function(a[i], ...)``. Slots: operands, result, count."""
-    module = Module()
+    module = IrModule()
     with module.kernel("applied") as code:
         addresses = [code.slot(i, "ptr") for i in range(operands + 1)]
         with code.loop(0, code.slot(operands + 1), lanes) as i:
@@ -34,7 +34,7 @@ def applied(function: Callable[..., Value], operands: int, lanes: int) -> Module
     return module
 
 
-def apply(function: Callable[..., Value], *operands: NDArray, lanes: int = 8) -> NDArray:
+def apply(function: Callable[..., IrValue], *operands: NDArray, lanes: int = 8) -> NDArray:
     """The elements of a function of the compiler's."""
     padded = [np.pad(operand, (0, -operand.size % lanes)) for operand in operands]
     out = np.full_like(padded[0], np.nan)

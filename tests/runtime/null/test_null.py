@@ -25,7 +25,7 @@ from dl4all.runtime.device_info import Limits
 from dl4all.runtime.null.backend import NullBackend, describe
 from dl4all.runtime.null.faults import Call, FaultyBackend
 from dl4all.runtime.protocols import Backend, Copy, Dispatch, Fill, Span, span
-from dl4all.runtime.spirv import Module, Shader, load
+from dl4all.runtime.spirv import Shader, SpirvModule, load
 from dl4all.testing.conformance.kernels import write_shaders
 
 PUSH = bytes(8)
@@ -33,7 +33,7 @@ COUNTED = {"record_event": "event", "wait_event": "wait", "new_stream": "stream"
 
 
 @pytest.fixture
-def step(tmp_path: Path) -> Module:
+def step(tmp_path: Path) -> SpirvModule:
     """Two buffers, eight bytes of push constants."""
     write_shaders(tmp_path)
     return load(Shader("step.comp"), tmp_path)
@@ -49,7 +49,7 @@ def bind(program: Any, buffers: Iterable[Any], groups: Any = (1, 1, 1), push: by
     return Dispatch(program, spans, groups, push)
 
 
-def every_call(backend: NullBackend, step: Module) -> dict[str, Callable[[], Any]]:
+def every_call(backend: NullBackend, step: SpirvModule) -> dict[str, Callable[[], Any]]:
     """One that works, of each kind."""
     x, program, data = backend.allocate(8), backend.program(step, ()), np.zeros(4, np.uint8)
     stream, command = backend.stream, bind(program, [x, x])
@@ -71,7 +71,7 @@ def every_call(backend: NullBackend, step: Module) -> dict[str, Callable[[], Any
     }
 
 
-def test_everything_is_counted(step: Module) -> None:
+def test_everything_is_counted(step: SpirvModule) -> None:
     backend: NullBackend = NullBackend()
     protocol: Backend = backend  # what mypy checks
     x, y = protocol.allocate(100), protocol.allocate(28, "host")
@@ -124,7 +124,7 @@ def test_threads_are_counted() -> None:
     assert (backend.counts["fill"], backend.counts["fill bytes"]) == (8000, 512_000)
 
 
-def test_a_closed_device_says_so(step: Module) -> None:
+def test_a_closed_device_says_so(step: SpirvModule) -> None:
     backend = NullBackend()
     calls = every_call(backend, step)
     backend.close()
@@ -136,7 +136,7 @@ def test_a_closed_device_says_so(step: Module) -> None:
             use()
 
 
-def test_a_closed_stream_says_so(step: Module) -> None:
+def test_a_closed_stream_says_so(step: SpirvModule) -> None:
     backend = NullBackend()
     calls = every_call(backend, step)
     backend.stream.close()
@@ -151,7 +151,7 @@ def test_a_closed_stream_says_so(step: Module) -> None:
 @pytest.mark.parametrize("after", [0, 1, 4])
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("call", get_args(Call))
-def test_each_call_fails_when_it_is_told_to(call: Any, times: int, after: int, step: Module) -> None:
+def test_each_call_fails_when_it_is_told_to(call: Any, times: int, after: int, step: SpirvModule) -> None:
     backend = FaultyBackend()
     calls = every_call(backend, step)
     assert list(calls) == list(get_args(Call))
@@ -189,7 +189,7 @@ def test_memory_has_an_end() -> None:
     backend.allocate(700)
 
 
-def test_programs_are_checked_against_the_limits(step: Module) -> None:
+def test_programs_are_checked_against_the_limits(step: SpirvModule) -> None:
     for limits, message in (
         ({"storage_buffers": 1}, "binds 2 buffers, the device allows 1"),
         ({"push_constants": 4}, "takes 8 bytes of push constants, the device allows 4"),
@@ -200,7 +200,7 @@ def test_programs_are_checked_against_the_limits(step: Module) -> None:
             small(**limits).program(step, ())
 
 
-def test_dispatches_that_a_device_would_get_silently_wrong(step: Module) -> None:
+def test_dispatches_that_a_device_would_get_silently_wrong(step: SpirvModule) -> None:
     backend = small(storage_buffer_range=512, workgroup_count=(10, 20, 30), storage_alignment=64)
     program, x, freed, large = backend.program(step, ()), *map(backend.allocate, (512, 4, 640))
     elsewhere, gone = NullBackend(), backend.program(step, ())
@@ -268,7 +268,7 @@ def test_transfers_that_do_not_fit() -> None:
             transfer(gone, data[:4])
 
 
-def test_replays_that_do_not_fit(step: Module) -> None:
+def test_replays_that_do_not_fit(step: SpirvModule) -> None:
     backend = NullBackend()
     x, y, program, other = (
         backend.allocate(64),

@@ -8,27 +8,27 @@ import pytest
 from rich.table import Table
 
 import dl4all as dl
-from dl4all.runtime.profiler.recorder import Event, short_name
+from dl4all.runtime.profiler.recorder import RecordedEvent, short_name
 from dl4all.runtime.profiler.table import notes, rows
 from dl4all.runtime.spirv import Shader
 
 
-def kernel(name: str, start: float, end: float, device: str = "vulkan:0", **facts: Any) -> Event:
+def kernel(name: str, start: float, end: float, device: str = "vulkan:0", **facts: Any) -> RecordedEvent:
     facts = {"clock": "device"} | facts
-    return Event("kernel", name, device, 1, start, end, **facts)
+    return RecordedEvent("kernel", name, device, 1, start, end, **facts)
 
 
 EVENTS = [
-    Event("op", "relu", "vulkan:0", 1, 0.0, 9.0),
+    RecordedEvent("op", "relu", "vulkan:0", 1, 0.0, 9.0),
     kernel("a [red]", 0.0, 1.0, op="relu", nbytes=10**9),
     kernel("b", 1.0, 4.0, op="matmul", nbytes=3 * 10**9, flops=6 * 10**9),
     kernel("a [red]", 4.0, 5.0, op="neg", nbytes=10**9),
     kernel("b", 5.0, 6.0, device="kompute:0", clock="host"),
     kernel("b", 1.0, 1.0, device="vulkan:1", clock="none"),
-    Event("upload", "upload", "vulkan:0", 1, 6.0, 6.5, nbytes=10**9),
-    Event("upload", "upload", "vulkan:0", 1, 7.0, 7.5, nbytes=10**9),
-    Event("allocation", "pool", "vulkan:0", 1, 7.0, 7.0, nbytes=3000),
-    Event("allocation", "driver", "vulkan:0", 1, 7.0, 7.0, nbytes=1000),
+    RecordedEvent("upload", "upload", "vulkan:0", 1, 6.0, 6.5, nbytes=10**9),
+    RecordedEvent("upload", "upload", "vulkan:0", 1, 7.0, 7.5, nbytes=10**9),
+    RecordedEvent("allocation", "pool", "vulkan:0", 1, 7.0, 7.0, nbytes=3000),
+    RecordedEvent("allocation", "driver", "vulkan:0", 1, 7.0, 7.0, nbytes=1000),
 ]
 
 
@@ -47,7 +47,7 @@ def test_variants_that_are_shown_alike_have_rows_of_their_own() -> None:
     assert len(rows([kernel("a", 0, 1, shader="x"), kernel("a", 1, 2, shader="y")])) == 2
 
 
-def shown(events: list[Event], seconds: float, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def shown(events: list[RecordedEvent], seconds: float, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("COLUMNS", "200")
     p = dl.profile()
     monkeypatch.setattr(type(p), "events", events)
@@ -89,7 +89,7 @@ def test_virtual_and_real_times_are_not_added_up(monkeypatch: pytest.MonkeyPatch
         kernel("a", 0.0, 1.0),
         kernel("b", 0.0, 3.0, device="simulated:0", clock="virtual"),
         kernel("c", 3.0, 4.0, device="simulated:0", clock="virtual"),
-        Event("download", "download", "simulated:0", 1, 4.0, 5.0, nbytes=10**9, clock="virtual"),
+        RecordedEvent("download", "download", "simulated:0", 1, 4.0, 5.0, nbytes=10**9, clock="virtual"),
     ]
     assert notes(events, 10.0, 8.0) == [
         "Kernels: 1, 1000.00 ms; the profile: 10000.00 ms.",

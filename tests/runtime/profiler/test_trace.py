@@ -14,7 +14,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import FileFormatError
 from dl4all.runtime.profiler.phase import phase
-from dl4all.runtime.profiler.recorder import Event
+from dl4all.runtime.profiler.recorder import RecordedEvent
 from dl4all.runtime.profiler.trace import trace
 from dl4all.scheduler.cost.simulation import simulated_device
 
@@ -164,9 +164,9 @@ def test_one_trace_over_several_devices(device: str, tmp_path: Path) -> None:
 
 def test_times_are_microseconds_and_the_longer_span_comes_first() -> None:
     events = [
-        Event("op", "inner", "cpu", 7, 0.001, 0.002),
-        Event("op", "outer", "cpu", 7, 0.001, 0.0035),
-        Event("allocation", "driver", "cpu", 7, 0.003, 0.003, nbytes=5),
+        RecordedEvent("op", "inner", "cpu", 7, 0.001, 0.002),
+        RecordedEvent("op", "outer", "cpu", 7, 0.001, 0.0035),
+        RecordedEvent("allocation", "driver", "cpu", 7, 0.003, 0.003, nbytes=5),
     ]
     found = trace(events)
     tracks = check(found["traceEvents"])
@@ -181,7 +181,7 @@ def test_times_are_microseconds_and_the_longer_span_comes_first() -> None:
 def test_devices_and_transfers_have_tracks_of_their_own() -> None:
     kinds: list[Any] = ["op", "kernel", "upload", "download"]
     events = [
-        Event(kind, kind, place, thread, 0.5, 1.0)
+        RecordedEvent(kind, kind, place, thread, 0.5, 1.0)
         for kind in kinds
         for place in ("vulkan:0", "vulkan:1")
         for thread in (11, 12)
@@ -201,7 +201,7 @@ def test_devices_and_transfers_have_tracks_of_their_own() -> None:
 
 
 def test_the_cpu_opened_again_has_a_stream_for_each_thread() -> None:
-    events = [Event("kernel", "relu", "cpu#1", thread, 0.0, 1.0) for thread in (11, 12)]
+    events = [RecordedEvent("kernel", "relu", "cpu#1", thread, 0.0, 1.0) for thread in (11, 12)]
     assert check(trace(events)["traceEvents"]).keys() == {
         ("cpu#1", "stream of thread 1"),
         ("cpu#1", "stream of thread 2"),
@@ -210,7 +210,7 @@ def test_the_cpu_opened_again_has_a_stream_for_each_thread() -> None:
 
 def test_what_overlaps_lies_on_two_tracks() -> None:
     times = [(0.0, 2.0), (1.0, 3.0), (1.5, 2.0), (2.0, 4.0)]
-    events = [Event("upload", str(i), "vulkan:0", 1, *time) for i, time in enumerate(times)]
+    events = [RecordedEvent("upload", str(i), "vulkan:0", 1, *time) for i, time in enumerate(times)]
     tracks = check(trace(events)["traceEvents"])
     shown = {track: [entry["name"] for entry in entries] for (_, track), entries in tracks.items()}
     assert shown == {"transfers up": ["0", "2", "3"], "transfers up (2)": ["1"]}
@@ -218,11 +218,11 @@ def test_what_overlaps_lies_on_two_tracks() -> None:
 
 def test_arrows_lead_from_submissions_to_tasks_and_from_events_to_waits() -> None:
     events = [
-        Event("task", "record_event", "vulkan:0", 7, 1.0, 1.5, stream="one", number=4, submitted=0.5),
-        Event("task", "step", "cpu", 7, 2.0, 3.0, stream="two", number=5, submitted=-1.0),
-        Event("wait", "event", "cpu", 9, 2.0, 2.5, stream="two", awaits=4),
-        Event("wait", "step", "", 7, 2.5, 3.25, awaits=5),
-        Event("wait", "event", "cpu", 9, 4.0, 4.5, stream="two", awaits=3),  # of before the profile
+        RecordedEvent("task", "record_event", "vulkan:0", 7, 1.0, 1.5, stream="one", number=4, submitted=0.5),
+        RecordedEvent("task", "step", "cpu", 7, 2.0, 3.0, stream="two", number=5, submitted=-1.0),
+        RecordedEvent("wait", "event", "cpu", 9, 2.0, 2.5, stream="two", awaits=4),
+        RecordedEvent("wait", "step", "", 7, 2.5, 3.25, awaits=5),
+        RecordedEvent("wait", "event", "cpu", 9, 4.0, 4.5, stream="two", awaits=3),  # of before the profile
     ]
     tracks = check(trace(events)["traceEvents"])
     ends: dict[tuple[str, int], list[tuple[Any, ...]]] = defaultdict(list)
@@ -242,14 +242,14 @@ def test_arrows_lead_from_submissions_to_tasks_and_from_events_to_waits() -> Non
 
 def test_virtual_times_have_processes_of_their_own() -> None:
     events = [
-        Event("op", "relu", "simulated:0", 7, 0.25, 0.5),
-        Event("kernel", "relu", "simulated:0", 7, -2.0, -1.0, clock="virtual"),
-        Event("upload", "upload", "simulated:0", 7, 0.0, 0.5, clock="virtual"),
-        Event(
+        RecordedEvent("op", "relu", "simulated:0", 7, 0.25, 0.5),
+        RecordedEvent("kernel", "relu", "simulated:0", 7, -2.0, -1.0, clock="virtual"),
+        RecordedEvent("upload", "upload", "simulated:0", 7, 0.0, 0.5, clock="virtual"),
+        RecordedEvent(
             "task", "step", "simulated:0", 7, 1.0, 2.0, stream="s", number=1, submitted=0.5, clock="virtual"
         ),
-        Event("wait", "step", "", 7, 0.5, 2.0, awaits=1, clock="virtual"),
-        Event("wait", "step", "cpu", 8, 0.5, 2.0, stream="t", awaits=1),
+        RecordedEvent("wait", "step", "", 7, 0.5, 2.0, awaits=1, clock="virtual"),
+        RecordedEvent("wait", "step", "cpu", 8, 0.5, 2.0, stream="t", awaits=1),
     ]
     tracks = check(trace(events)["traceEvents"])
     starts = {place: [e["ts"] for e in entries if e["ph"] == "X"] for place, entries in tracks.items()}

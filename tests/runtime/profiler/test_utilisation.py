@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from dl4all.runtime.profiler.recorder import Event, Kind
+from dl4all.runtime.profiler.recorder import Kind, RecordedEvent
 from dl4all.runtime.profiler.utilisation import covered, utilisation
 
 
-def event(kind: Kind, start: float, end: float, device: str = "cpu", **facts: Any) -> Event:
-    return Event(kind, kind, device, 1, start, end, **facts)
+def event(kind: Kind, start: float, end: float, device: str = "cpu", **facts: Any) -> RecordedEvent:
+    return RecordedEvent(kind, kind, device, 1, start, end, **facts)
 
 
 def test_overlapping_times_count_once() -> None:

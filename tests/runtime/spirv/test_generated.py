@@ -75,7 +75,7 @@ def test_an_error_names_the_shader(root: Path) -> None:
 
 
 def test_memory_is_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spirv, "_loaded", BoundedDict[tuple[Path, Shader], spirv.Module](2))
+    monkeypatch.setattr(spirv, "_loaded", BoundedDict[tuple[Path, Shader], spirv.SpirvModule](2))
     for factor in range(3, 7):
         load(replace(DOUBLE, source=SOURCE.replace("2 *", f"{factor} *")), root)
     assert len(spirv._loaded) == 2

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dl4all.errors import BackendMissingError, ShaderError
-from dl4all.runtime.spirv import Binding, Interface, compilers
-from dl4all.runtime.spirv.parser import MAGIC, Decoration, Mode, Op, Storage
+from dl4all.runtime.spirv import BufferBinding, Interface, compilers
+from dl4all.runtime.spirv.parser import MAGIC, Decoration, Mode, SpirvOp, StorageClass
 from dl4all.runtime.spirv.reflect import PushConstant, reflect
 
 BUFFER = "layout(binding = 0) buffer X { float x[]; };\n"
@@ -50,7 +50,11 @@ def test_a_whole_interface(interface: Callable[[str], Interface]) -> None:
     )
     assert got == Interface(
         entry="main",
-        bindings=(Binding(1, True, False), Binding(2, False, False), Binding(4, False, True)),
+        bindings=(
+            BufferBinding(1, True, False),
+            BufferBinding(2, False, False),
+            BufferBinding(4, False, True),
+        ),
         push_bytes=4,
         spec_ids=(3, 5, 9),
         local_size=(1, 2, 1),
@@ -116,7 +120,7 @@ def test_two_views_of_a_buffer_are_one_binding(interface: Callable[[str], Interf
         "layout(binding = 1) readonly buffer C { float c[]; }; layout(binding = 1) buffer D { vec4 d[]; };"
         "void main() { d[0] = b[0] + a[0] + c[9]; }"
     )
-    assert got.bindings == (Binding(0, True, False), Binding(1, False, False))
+    assert got.bindings == (BufferBinding(0, True, False), BufferBinding(1, False, False))
 
 
 @pytest.mark.parametrize(
@@ -173,9 +177,9 @@ def instruction(op: int, *operands: int) -> bytes:
     return struct.pack(f"<{1 + len(operands)}I", (1 + len(operands)) << 16 | op, *operands)
 
 
-ENTRY = instruction(Op.ENTRY_POINT, 5, 1, *struct.unpack("<2I", b"main\0\0\0\0"))
-SIZE = instruction(Op.EXECUTION_MODE, 1, Mode.LOCAL_SIZE, 8, 1, 1)
-MAIN = instruction(Op.FUNCTION, 2, 1, 0, 3) + instruction(Op.FUNCTION_END)
+ENTRY = instruction(SpirvOp.ENTRY_POINT, 5, 1, *struct.unpack("<2I", b"main\0\0\0\0"))
+SIZE = instruction(SpirvOp.EXECUTION_MODE, 1, Mode.LOCAL_SIZE, 8, 1, 1)
+MAIN = instruction(SpirvOp.FUNCTION, 2, 1, 0, 3) + instruction(SpirvOp.FUNCTION_END)
 
 
 def module(*instructions: bytes) -> bytes:
@@ -188,41 +192,41 @@ def test_qualifiers_on_the_variable_count() -> None:
     code = module(
         ENTRY,
         SIZE,
-        instruction(Op.DECORATE, 12, Decoration.BINDING, 3),
-        instruction(Op.DECORATE, 12, Decoration.DESCRIPTOR_SET, 0),
-        instruction(Op.DECORATE, 12, Decoration.NON_WRITABLE),
-        instruction(Op.TYPE_FLOAT, 9, 32),
-        instruction(Op.TYPE_STRUCT, 10, 9),
-        instruction(Op.TYPE_POINTER, 11, Storage.STORAGE_BUFFER, 10),
-        instruction(Op.VARIABLE, 11, 12, Storage.STORAGE_BUFFER),
+        instruction(SpirvOp.DECORATE, 12, Decoration.BINDING, 3),
+        instruction(SpirvOp.DECORATE, 12, Decoration.DESCRIPTOR_SET, 0),
+        instruction(SpirvOp.DECORATE, 12, Decoration.NON_WRITABLE),
+        instruction(SpirvOp.TYPE_FLOAT, 9, 32),
+        instruction(SpirvOp.TYPE_STRUCT, 10, 9),
+        instruction(SpirvOp.TYPE_POINTER, 11, StorageClass.STORAGE_BUFFER, 10),
+        instruction(SpirvOp.VARIABLE, 11, 12, StorageClass.STORAGE_BUFFER),
         MAIN,
     )
-    assert reflect(code).bindings == (Binding(3, True, False),)
+    assert reflect(code).bindings == (BufferBinding(3, True, False),)
 
 
 def test_qualifiers_on_some_members_do_not_count() -> None:
     code = module(
         ENTRY,
         SIZE,
-        instruction(Op.DECORATE, 12, Decoration.BINDING, 0),
-        instruction(Op.MEMBER_DECORATE, 10, 1, Decoration.NON_WRITABLE),
-        instruction(Op.TYPE_FLOAT, 9, 32),
-        instruction(Op.TYPE_STRUCT, 10, 9, 9),
-        instruction(Op.TYPE_POINTER, 11, Storage.STORAGE_BUFFER, 10),
-        instruction(Op.VARIABLE, 11, 12, Storage.STORAGE_BUFFER),
+        instruction(SpirvOp.DECORATE, 12, Decoration.BINDING, 0),
+        instruction(SpirvOp.MEMBER_DECORATE, 10, 1, Decoration.NON_WRITABLE),
+        instruction(SpirvOp.TYPE_FLOAT, 9, 32),
+        instruction(SpirvOp.TYPE_STRUCT, 10, 9, 9),
+        instruction(SpirvOp.TYPE_POINTER, 11, StorageClass.STORAGE_BUFFER, 10),
+        instruction(SpirvOp.VARIABLE, 11, 12, StorageClass.STORAGE_BUFFER),
         MAIN,
     )
-    assert reflect(code).bindings == (Binding(0, False, False),)
+    assert reflect(code).bindings == (BufferBinding(0, False, False),)
 
 
 def test_local_size_id() -> None:
     """SPIR-V 1.6 names the sides by constants instead of decorating a built-in."""
     code = module(
         ENTRY,
-        instruction(Op.EXECUTION_MODE_ID, 1, Mode.LOCAL_SIZE_ID, 21, 22, 22),
-        instruction(Op.DECORATE, 21, Decoration.SPEC_ID, 6),
-        instruction(Op.SPEC_CONSTANT, 20, 21, 32),
-        instruction(Op.CONSTANT, 20, 22, 1),
+        instruction(SpirvOp.EXECUTION_MODE_ID, 1, Mode.LOCAL_SIZE_ID, 21, 22, 22),
+        instruction(SpirvOp.DECORATE, 21, Decoration.SPEC_ID, 6),
+        instruction(SpirvOp.SPEC_CONSTANT, 20, 21, 32),
+        instruction(SpirvOp.CONSTANT, 20, 22, 1),
         MAIN,
     )
     got = reflect(code)
@@ -237,13 +241,19 @@ def test_local_size_id() -> None:
         (b"\x07\x23\x02\x03" + bytes(20), "not SPIR-V"),
         (module(SIZE, MAIN), "expected one entry point, got 0"),
         (module(ENTRY, ENTRY, SIZE, MAIN), "expected one entry point, got 2"),
-        (module(instruction(Op.ENTRY_POINT, 4, 1, 0), SIZE, MAIN), "execution model 4"),
+        (module(instruction(SpirvOp.ENTRY_POINT, 4, 1, 0), SIZE, MAIN), "execution model 4"),
         (module(ENTRY, MAIN), "no local size"),
         (module(ENTRY, SIZE, instruction(0)[:2] + b"\0\0", MAIN), "does not end"),
-        (module(ENTRY, SIZE, instruction(Op.FUNCTION, 2, 8, 0, 3), instruction(Op.FUNCTION_END)), "missing"),
-        (module(ENTRY, SIZE, instruction(Op.FUNCTION_CALL, 2, 7, 8), MAIN), "functions are missing"),
-        (module(ENTRY, SIZE, instruction(Op.VARIABLE, 50, 51, Storage.PUSH_CONSTANT), MAIN), "damaged"),
-        (module(ENTRY, SIZE, instruction(Op.DECORATE), MAIN), "damaged"),
+        (
+            module(ENTRY, SIZE, instruction(SpirvOp.FUNCTION, 2, 8, 0, 3), instruction(SpirvOp.FUNCTION_END)),
+            "missing",
+        ),
+        (module(ENTRY, SIZE, instruction(SpirvOp.FUNCTION_CALL, 2, 7, 8), MAIN), "functions are missing"),
+        (
+            module(ENTRY, SIZE, instruction(SpirvOp.VARIABLE, 50, 51, StorageClass.PUSH_CONSTANT), MAIN),
+            "damaged",
+        ),
+        (module(ENTRY, SIZE, instruction(SpirvOp.DECORATE), MAIN), "damaged"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -256,10 +266,10 @@ def test_a_type_that_holds_itself_is_refused() -> None:
     code = module(
         ENTRY,
         SIZE,
-        instruction(Op.MEMBER_DECORATE, 10, 0, Decoration.OFFSET, 0),
-        instruction(Op.TYPE_STRUCT, 10, 10),
-        instruction(Op.TYPE_POINTER, 11, Storage.PUSH_CONSTANT, 10),
-        instruction(Op.VARIABLE, 11, 12, Storage.PUSH_CONSTANT),
+        instruction(SpirvOp.MEMBER_DECORATE, 10, 0, Decoration.OFFSET, 0),
+        instruction(SpirvOp.TYPE_STRUCT, 10, 10),
+        instruction(SpirvOp.TYPE_POINTER, 11, StorageClass.PUSH_CONSTANT, 10),
+        instruction(SpirvOp.VARIABLE, 11, 12, StorageClass.PUSH_CONSTANT),
         MAIN,
     )
     with pytest.raises(ShaderError, match="RecursionError"):

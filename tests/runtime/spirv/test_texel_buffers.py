@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from dl4all.runtime.protocols import Buffer, Dispatch, Fill, Span, span
-from dl4all.runtime.spirv import Module, Shader, load
+from dl4all.runtime.spirv import Shader, SpirvModule, load
 from dl4all.runtime.spirv.texel_buffers import Descriptor, TexelFormat, read_as_texels
 from dl4all.runtime.vulkan import buffer as vulkan_buffer
 from dl4all.runtime.vulkan.backend import VulkanBackend
@@ -71,7 +71,7 @@ STAYS = {
 }
 
 
-def module(folder: Path, declarations: str, value: str, components: int = 1) -> Module:
+def module(folder: Path, declarations: str, value: str, components: int = 1) -> SpirvModule:
     """A shader that writes a value of uints to binding 1."""
     (folder / "include").mkdir(exist_ok=True)
     kind = "uint" if components == 1 else f"uvec{components}"

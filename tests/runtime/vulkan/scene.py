@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.runtime.protocols import Backend, Copy, Dispatch, Fill, Span, span
-from dl4all.runtime.spirv import Module, Shader, load
+from dl4all.runtime.spirv import Shader, SpirvModule, load
 
 N = 251
 SOURCE = """#version 450
@@ -25,7 +25,7 @@ void main() {
 """
 
 
-def module(folder: Path) -> Module:
+def module(folder: Path) -> SpirvModule:
     """``y = 3 x + k`` on 32-bit unsigned integers."""
     (folder / "include").mkdir(exist_ok=True)
     (folder / "step.comp").write_text(SOURCE)
@@ -51,7 +51,7 @@ def after(x: npt.NDArray[np.uint32], *ks: int) -> npt.NDArray[np.uint32]:
     return x
 
 
-def play(backend: Backend, code: Module) -> None:
+def play(backend: Backend, code: SpirvModule) -> None:
     """Use every kind of object and command; wrong numbers are an AssertionError."""
     start = words(0)
     program = backend.program(code, ())

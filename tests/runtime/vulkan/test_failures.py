@@ -9,7 +9,7 @@ import pytest
 
 from dl4all.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from dl4all.runtime.protocols import span
-from dl4all.runtime.spirv import Module
+from dl4all.runtime.spirv import SpirvModule
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from tests.conftest import need
 from tests.runtime.vulkan.driver import LOST, Driver, install
@@ -20,17 +20,17 @@ HOST_MEMORY, DEVICE_MEMORY, BROKEN = -1, -2, -3
 
 
 @pytest.fixture
-def code(tmp_path: Path) -> Module:
+def code(tmp_path: Path) -> SpirvModule:
     need("vulkan:0")
     return module(tmp_path)
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch, code: Module) -> Driver:
+def driver(monkeypatch: pytest.MonkeyPatch, code: SpirvModule) -> Driver:
     return install(monkeypatch)
 
 
-def run(code: Module, *, zero_copy: bool) -> None:
+def run(code: SpirvModule, *, zero_copy: bool) -> None:
     backend = VulkanBackend(0, zero_copy=zero_copy)
     try:
         play(backend, code)
@@ -38,7 +38,7 @@ def run(code: Module, *, zero_copy: bool) -> None:
         backend.close()
 
 
-def outcome(code: Module, *, zero_copy: bool) -> type[DeviceError] | None:
+def outcome(code: SpirvModule, *, zero_copy: bool) -> type[DeviceError] | None:
     """What is raised: nothing where the library can do without the call that failed."""
     try:
         run(code, zero_copy=zero_copy)
@@ -47,7 +47,7 @@ def outcome(code: Module, *, zero_copy: bool) -> type[DeviceError] | None:
     return None
 
 
-def test_nothing_is_left(driver: Driver, code: Module) -> None:
+def test_nothing_is_left(driver: Driver, code: SpirvModule) -> None:
     for zero_copy in (True, False):
         run(code, zero_copy=zero_copy)
     assert driver.left == {}
@@ -58,7 +58,7 @@ def test_nothing_is_left(driver: Driver, code: Module) -> None:
 @pytest.mark.parametrize("limits", ["", "minimum"])
 @pytest.mark.parametrize("zero_copy", [True, False], ids=["zero-copy", "staging"])
 def test_every_call_failing_once(
-    driver: Driver, code: Module, zero_copy: bool, limits: str, monkeypatch: pytest.MonkeyPatch
+    driver: Driver, code: SpirvModule, zero_copy: bool, limits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each with a result of its kind; whatever comes of it, it is typed and leaves nothing."""
     monkeypatch.setenv("DL4ALL_LIMITS", limits)  # without timeline semaphores, fences count
@@ -83,7 +83,7 @@ def test_every_call_failing_once(
     run(code, zero_copy=zero_copy)
 
 
-def test_a_pipeline_that_cannot_be_built(driver: Driver, code: Module) -> None:
+def test_a_pipeline_that_cannot_be_built(driver: Driver, code: SpirvModule) -> None:
     backend = VulkanBackend(0)
     driver.fail("vkCreateComputePipelines", 0, BROKEN)
     with pytest.raises(
@@ -95,7 +95,7 @@ def test_a_pipeline_that_cannot_be_built(driver: Driver, code: Module) -> None:
     assert driver.left == {}
 
 
-def test_a_submission_that_fails_for_want_of_memory_is_tried_again(driver: Driver, code: Module) -> None:
+def test_a_submission_that_fails_for_want_of_memory_is_tried_again(driver: Driver, code: SpirvModule) -> None:
     """No command is lost: what was recorded runs when the driver has memory again."""
     backend = VulkanBackend(0)
     program = backend.program(code, ())

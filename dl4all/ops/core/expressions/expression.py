@@ -64,7 +64,7 @@ class Binary:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Conditional:
     """``condition ? accepted : rejected``."""
 
     condition: Expression
@@ -73,14 +73,14 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionCall:
     """A function of GLSL or of ``shaders/include/math``, or a conversion such as ``int(x)``."""
 
     function: str
     arguments: tuple[Expression, ...]
 
 
-Expression: TypeAlias = Name | Constant | Unary | Binary | Choice | Call
+Expression: TypeAlias = Name | Constant | Unary | Binary | Conditional | FunctionCall
 
 BOOLS = ("true", "false")
 PRECEDENCE = {  # of binary operators; a larger number binds more tightly
@@ -111,14 +111,14 @@ def parse(text: str) -> Expression:
     Raises:
         ShaderError: it is none, or uses what elementwise expressions have no need of.
     """
-    parser = _Parser(text)
+    parser = _ExpressionParser(text)
     tree = parser.expression(CHOICE)
     if parser.token:
         raise parser.error("an operator")
     return tree
 
 
-class _Parser:
+class _ExpressionParser:
     """Recursive descent by precedence."""
 
     def __init__(self, text: str) -> None:
@@ -160,7 +160,7 @@ class _Parser:
             self.advance()
             accepted = self.expression(CHOICE)
             self.take(":")
-            return Choice(tree, accepted, self.expression(CHOICE))
+            return Conditional(tree, accepted, self.expression(CHOICE))
         return tree
 
     def operand(self) -> Expression:
@@ -185,7 +185,7 @@ class _Parser:
             if self.token not in (",", ")"):
                 raise self.error("',' or ')'")
         self.advance()
-        return Call(name, tuple(arguments))
+        return FunctionCall(name, tuple(arguments))
 
 
 # Looking and changing
@@ -197,9 +197,9 @@ def children(tree: Expression) -> tuple[Expression, ...]:
         return (tree.operand,)
     if isinstance(tree, Binary):
         return (tree.left, tree.right)
-    if isinstance(tree, Choice):
+    if isinstance(tree, Conditional):
         return (tree.condition, tree.accepted, tree.rejected)
-    return tree.arguments if isinstance(tree, Call) else ()
+    return tree.arguments if isinstance(tree, FunctionCall) else ()
 
 
 def walk(tree: Expression) -> Iterator[Expression]:
@@ -216,7 +216,7 @@ def functions_of(tree: Expression) -> frozenset[str]:
     >>> sorted(functions_of(parse("larger(a, expf(b))")))
     ['expf', 'larger']
     """
-    return frozenset(part.function for part in walk(tree) if isinstance(part, Call))
+    return frozenset(part.function for part in walk(tree) if isinstance(part, FunctionCall))
 
 
 def substitute(tree: Expression, trees: Mapping[str, Expression]) -> Expression:
@@ -231,14 +231,14 @@ def substitute(tree: Expression, trees: Mapping[str, Expression]) -> Expression:
         return Unary(tree.operator, substitute(tree.operand, trees))
     if isinstance(tree, Binary):
         return Binary(tree.operator, substitute(tree.left, trees), substitute(tree.right, trees))
-    if isinstance(tree, Choice):
-        return Choice(
+    if isinstance(tree, Conditional):
+        return Conditional(
             substitute(tree.condition, trees),
             substitute(tree.accepted, trees),
             substitute(tree.rejected, trees),
         )
-    if isinstance(tree, Call):
-        return Call(tree.function, tuple(substitute(argument, trees) for argument in tree.arguments))
+    if isinstance(tree, FunctionCall):
+        return FunctionCall(tree.function, tuple(substitute(argument, trees) for argument in tree.arguments))
     return tree
 
 
@@ -265,7 +265,7 @@ def _printed(tree: Expression, names: Mapping[str, str], level: int) -> str:
         return names.get(tree.name, tree.name)
     if isinstance(tree, Constant):
         return tree.text
-    if isinstance(tree, Call):
+    if isinstance(tree, FunctionCall):
         return f"{tree.function}({', '.join(_printed(a, names, CHOICE) for a in tree.arguments)})"
     if isinstance(tree, Unary):
         operand = _printed(tree.operand, names, UNARY)
@@ -444,7 +444,7 @@ def _evaluated(
             return floats.type(value)
         return np.uint32(value) if tree.text.endswith("u") else ints.type(value)
     parts = [_evaluated(child, values, floats, ints) for child in children(tree)]
-    if isinstance(tree, Choice):
+    if isinstance(tree, Conditional):
         return np.where(parts[0], parts[1], parts[2])
     if isinstance(tree, Unary):
         return UNARY_FUNCTIONS[tree.operator](*parts)

@@ -61,7 +61,7 @@ logger = logging.getLogger("dl4all")
 clock = time.perf_counter
 
 
-class Work(NamedTuple, Generic[C]):
+class TuningWork(NamedTuple, Generic[C]):
     """A problem with random operands: ``run`` computes it with a candidate and fills ``out``."""
 
     run: Callable[[C], None]
@@ -92,7 +92,7 @@ class Space(Generic[Q, C]):
     key: Callable[[Q], Key]
     rule: Callable[[DeviceInfo, Key], Sequence[str]]
     fits: Callable[[Device, C, Key], bool]
-    prepare: Callable[[Device, Q], Work[C]]
+    prepare: Callable[[Device, Q], TuningWork[C]]
     problems: Sequence[tuple[str, Q]] = ()
     tolerance: float = TOLERANCE
     needs: frozenset[str] = frozenset()
@@ -122,7 +122,7 @@ class Outcome(NamedTuple):
 
 
 @dataclass
-class _State:
+class _TuningState:
     """The choices for a device in this process."""
 
     mode: str = field(default_factory=config.tune_setting)
@@ -156,7 +156,7 @@ UninitializedTensor.result_class = UninitializedTensor
 
 
 def uninitialized(device: Device, *shape: int) -> Any:
-    """A tensor of normally distributed numbers, for :class:`Work`."""
+    """A tensor of normally distributed numbers, for :class:`TuningWork`."""
     block = np.random.default_rng(0).standard_normal(4093, np.float32)  # a prime: rows are not all alike
     return from_host(UninitializedTensor, np.resize(block, shape), device, copy=False)
 
@@ -208,7 +208,9 @@ def tuning(device: Device, seconds: float = TUNING_SECONDS) -> Iterator[None]:
             state.mode, state.seconds = before
 
 
-def _tune_lazily(space: Space[Q, C], device: Device, problem: Q, state: _State) -> tuple[str | None, bool]:
+def _tune_lazily(
+    space: Space[Q, C], device: Device, problem: Q, state: _TuningState
+) -> tuple[str | None, bool]:
     """The tuned choice, and whether it is final: nothing is tuned within a search or a profile."""
     if state.searching or recorder.active is not None:
         return None, False
@@ -285,7 +287,7 @@ def search(space: Space[Q, C], device: Device, problem: Q, seconds: float) -> Ou
 def _agreeing(
     space: Space[Q, C],
     device: Device,
-    work: Work[C],
+    work: TuningWork[C],
     usual: str,
     fitting: Sequence[str],
     refused: dict[str, str],
@@ -309,7 +311,7 @@ def _agreeing(
     return agreeing
 
 
-def _result(work: Work[C], candidate: C, device: Device) -> npt.NDArray[Any]:
+def _result(work: TuningWork[C], candidate: C, device: Device) -> npt.NDArray[Any]:
     """The result of a candidate; nan where it writes nothing."""
     device.fill(work.out.storage, NAN)
     work.run(candidate)
@@ -317,7 +319,12 @@ def _result(work: Work[C], candidate: C, device: Device) -> npt.NDArray[Any]:
 
 
 def _mistake(
-    work: Work[C], candidate: C, device: Device, expected: npt.NDArray[Any], usual: str, tolerance: float
+    work: TuningWork[C],
+    candidate: C,
+    device: Device,
+    expected: npt.NDArray[Any],
+    usual: str,
+    tolerance: float,
 ) -> str:
     """A description of what is wrong with a candidate's result; empty if nothing is."""
     try:
@@ -381,10 +388,10 @@ def forget(device: Device, name: str) -> int:
     return count
 
 
-def _state(device: Device) -> _State:
+def _state(device: Device) -> _TuningState:
     if "tuning" not in device.tables:
-        device.tables["tuning"] = _State()
-    state: _State = device.tables["tuning"]
+        device.tables["tuning"] = _TuningState()
+    state: _TuningState = device.tables["tuning"]
     return state
 
 

@@ -22,12 +22,12 @@ from dl4all.allocator.storage import Storage
 from dl4all.errors import TooLargeError
 from dl4all.ops.core.arguments.tensor_argument import TensorArgument
 from dl4all.ops.core.kernels.launch import NoKernel
-from dl4all.ops.core.kernels.launch_plan import Call, call_of, frozen
+from dl4all.ops.core.kernels.launch_plan import PlannedCall, call_of, frozen
 from dl4all.ops.core.limits import LARGE_ELEMENTS
 from dl4all.ops.core.tensor_base import Shape, Size, TensorBase, contiguous_strides
 from dl4all.runtime import fork
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Module
+from dl4all.runtime.cpu.llvm.ir import IrModule
 from dl4all.scheduler.device.device import Device
 
 LONG = 200_000
@@ -36,7 +36,7 @@ LONG = 200_000
 NO_CODES: Mapping[int, str] = {}
 
 
-class Layout:
+class ArrayLayout:
     """The layout of an operand or a result, as a kernel may depend on it. Strides count elements."""
 
     __slots__ = ("dtype", "shape", "strides")
@@ -135,7 +135,7 @@ class HostLaunch:
 
     def __init__(
         self,
-        text: Callable[..., Module],
+        text: Callable[..., IrModule],
         key: tuple[Any, ...],
         addresses: int,
         constants: Sequence[int | float],
@@ -299,8 +299,8 @@ class HostPlan:
         return True
 
 
-def layout_of(tensor: TensorBase) -> Layout:
-    return Layout(tensor.shape, tensor.dtype, tensor.strides)
+def layout_of(tensor: TensorBase) -> ArrayLayout:
+    return ArrayLayout(tensor.shape, tensor.dtype, tensor.strides)
 
 
 def layout_or_value(value: Any) -> Any:
@@ -310,13 +310,15 @@ def layout_or_value(value: Any) -> Any:
 
 def contiguous_or_value(value: Any) -> Any:
     """The layout of a tensor's contiguous copy; other values as they are."""
-    return Layout(value.shape, value.dtype) if isinstance(value, TensorBase) else value
+    return ArrayLayout(value.shape, value.dtype) if isinstance(value, TensorBase) else value
 
 
-def prepare(name: str, out: Layout, operands: Sequence[Any], arguments: dict[str, Any]) -> HostLaunch | None:
+def prepare(
+    name: str, out: ArrayLayout, operands: Sequence[Any], arguments: dict[str, Any]
+) -> HostLaunch | None:
     """The launch of an op's kernel for layouts in the places of tensors; None if it has none."""
     found = kernel_of(name)
-    layouts = [one for one in (out, *operands, *arguments.values()) if isinstance(one, Layout)]
+    layouts = [one for one in (out, *operands, *arguments.values()) if isinstance(one, ArrayLayout)]
     if found is None or any(0 in layout.shape for layout in layouts):
         return None
     try:
@@ -342,7 +344,7 @@ REFUSED: Any = object()
 """In the place of a plan: no kernel takes such operands."""
 
 
-def computed(call: Call, op: Any, operands: list[Any], arguments: dict[str, Any]) -> Any:
+def computed(call: PlannedCall, op: Any, operands: list[Any], arguments: dict[str, Any]) -> Any:
     """The result of a call of an op on the CPU, by a plan that is made at the first one like it.
 
     Returns:

@@ -109,7 +109,7 @@ class HostRun:
         """The compiled kernel for these operands; None where the body computes."""
         layouts = [host_kernel.layout_or_value(operand) for operand in operands]
         given = {name: host_kernel.layout_or_value(value) for name, value in arguments.items()}
-        return self.launch_for(host_kernel.Layout(shape, dtype), layouts, given)
+        return self.launch_for(host_kernel.ArrayLayout(shape, dtype), layouts, given)
 
     def _launch_or_copies(
         self, operands: list[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]
@@ -120,7 +120,7 @@ class HostRun:
             return launch, operands
         layouts = [host_kernel.contiguous_or_value(operand) for operand in operands]
         given = {name: host_kernel.layout_or_value(value) for name, value in arguments.items()}
-        launch = self.launch_for(host_kernel.Layout(shape, dtype), layouts, given)
+        launch = self.launch_for(host_kernel.ArrayLayout(shape, dtype), layouts, given)
         return launch, operands if launch is None else self.contiguous_operands(operands)
 
     @staticmethod
@@ -136,7 +136,7 @@ class HostRun:
         ]
 
     def launch_for(
-        self, out: host_kernel.Layout, operands: Sequence[Any], arguments: dict[str, Any]
+        self, out: host_kernel.ArrayLayout, operands: Sequence[Any], arguments: dict[str, Any]
     ) -> host_kernel.HostLaunch | None:
         """The compiled kernel for layouts in the places of tensors; None where the body computes."""
         return host_kernel.prepare(self.name, out, operands, arguments)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.ops.core.arguments.tensor_argument import Elements, TensorArgument
-from dl4all.ops.core.kernels.host_kernel import REFUSED, HostLaunch, Layout, kernel_of, layout_of
+from dl4all.ops.core.kernels.host_kernel import REFUSED, ArrayLayout, HostLaunch, kernel_of, layout_of
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
 from dl4all.scheduler.listeners import capture
@@ -34,7 +34,7 @@ class WorkKernel(NamedTuple):
     name: str
     constants: tuple[Hashable, ...] = ()
 
-    def launch(self, reads: Sequence[Layout], writes: Sequence[Layout]) -> HostLaunch | None:
+    def launch(self, reads: Sequence[ArrayLayout], writes: Sequence[ArrayLayout]) -> HostLaunch | None:
         """The launch for these layouts; None where the function does the work."""
         prepare = kernel_of(self.name)
         if prepare is None or any(0 in layout.shape for layout in (*reads, *writes)):

@@ -34,7 +34,7 @@ class KeyArgument:
     __slots__ = ()
 
 
-class Call(NamedTuple):
+class PlannedCall(NamedTuple):
     """A call of an op for which there may be a plan."""
 
     key: tuple[Any, ...]
@@ -43,7 +43,7 @@ class Call(NamedTuple):
     numbers: list[Any]  # the operands that are none
 
 
-def call_of(op: Any, operands: Sequence[Any]) -> Call | None:
+def call_of(op: Any, operands: Sequence[Any]) -> PlannedCall | None:
     """The key of a plan; None for calls that no plan serves."""
     if (
         capture.active is not None
@@ -70,7 +70,7 @@ def call_of(op: Any, operands: Sequence[Any]) -> Call | None:
         else:
             numbers.append(operand)
             key.append(type(operand))
-    return None if first is None else Call(tuple(key), first, storages, numbers)
+    return None if first is None else PlannedCall(tuple(key), first, storages, numbers)
 
 
 class ElementwisePlan:
@@ -140,7 +140,7 @@ class ElementwisePlan:
         return True
 
 
-class Step(NamedTuple):
+class PlanStep(NamedTuple):
     """One launch of a plan. Storages are named by their places: the operands' come first."""
 
     allocations: tuple[tuple[int, int, str], ...]  # before it: place, bytes and tag
@@ -156,7 +156,7 @@ class Launches:
 
     def __init__(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[PlanStep],
         guards: Sequence[tuple[int, Callable[[Storage], bool]]],
         written: Sequence[int],
     ) -> None:
@@ -214,7 +214,7 @@ def launches_of(
     places = {id(storage): place for place, storage in reversed(list(enumerate(storages)))}
     numbers = itertools.count(count)
     waiting: list[tuple[int, int, str]] = []
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     written: dict[int, None] = {}
     for event in log.events:
         if isinstance(event, launch_log.Allocated):
@@ -224,7 +224,7 @@ def launches_of(
         if not all(id(storage) in places for storage in event.storages):
             return None  # memory that somebody keeps
         binds = tuple(places[id(storage)] for storage in event.storages)
-        steps.append(Step(tuple(waiting), event.command._replace(spans=()), binds, ()))
+        steps.append(PlanStep(tuple(waiting), event.command._replace(spans=()), binds, ()))
         waiting = []
         writes = event.command.program.writes
         written.update((p, None) for p, writing in zip(binds, writes, strict=True) if writing and p < count)
@@ -240,7 +240,7 @@ def launches_of(
     return Launches(steps, guards, tuple(written)), made
 
 
-class Plan:
+class LaunchPlan:
     """All launches of a call with these arguments."""
 
     __slots__ = ("_dtype", "_launches", "_offset", "_place", "_shape", "_strides")
@@ -251,7 +251,7 @@ class Plan:
         self._shape, self._strides, self._offset = result.shape, result.strides, result.offset
         self._dtype = result.dtype
 
-    def run(self, call: Call) -> Any:
+    def run(self, call: PlannedCall) -> Any:
         """The result for other operands like those of the plan; None, before anything ran, if it is void."""
         first = call.first
         memory = self._launches.run(first.device, call.storages)
@@ -266,12 +266,14 @@ REFUSED = object()
 """In the place of a plan: calls like it cannot have one."""
 
 
-def compute(call: Call, names: Iterable[str], arguments: dict[str, Any], run: Callable[[], Any]) -> Any:
+def compute(
+    call: PlannedCall, names: Iterable[str], arguments: dict[str, Any], run: Callable[[], Any]
+) -> Any:
     """The result of a call: by its plan, or by `run`, of which a plan is made at the second such call."""
     key = full_key(call, [arguments[name] for name in names])
     device = call.first.device
     plan = None if key is None else device.plans.get(key)
-    if isinstance(plan, Plan):
+    if isinstance(plan, LaunchPlan):
         result = plan.run(call)
         if result is not None:
             return result
@@ -280,7 +282,7 @@ def compute(call: Call, names: Iterable[str], arguments: dict[str, Any], run: Ca
     return run()
 
 
-def full_key(call: Call, values: Sequence[Any]) -> tuple[Any, ...] | None:
+def full_key(call: PlannedCall, values: Sequence[Any]) -> tuple[Any, ...] | None:
     """The key with the values of all arguments, and which operands share memory; None without a plan."""
     if call.numbers and any(number is not None for number in call.numbers):
         return None
@@ -335,11 +337,11 @@ def logged(device: Device, run: Callable[[], Any]) -> tuple[Any, launch_log.Laun
     return result, log if complete else None
 
 
-def _logged(call: Call, key: Any, run: Callable[[], Any]) -> Any:
+def _logged(call: PlannedCall, key: Any, run: Callable[[], Any]) -> Any:
     """The result of `run`, and a plan made of what it launches."""
     device = call.first.device
     result, log = logged(device, run)
     if log is not None:
         found = launches_of(log, call.storages, [result.storage])
-        device.plans.keep(key, REFUSED if found is None else Plan(found[0], result, found[1][0]))
+        device.plans.keep(key, REFUSED if found is None else LaunchPlan(found[0], result, found[1][0]))
     return result

@@ -58,7 +58,7 @@ class Role(NamedTuple):
         return 1 if self.single else self.width * elements
 
 
-class Batch(NamedTuple):
+class TensorBatch(NamedTuple):
     """The jobs of one dispatch, by their numbers, and its bindings: a table, and a span for each role.
 
     ``rows`` begins its push constants: first row and end row of the table, and elements per workgroup.
@@ -71,10 +71,10 @@ class Batch(NamedTuple):
     groups: int
 
 
-class Plan(NamedTuple):
+class MultiTensorPlan(NamedTuple):
     """Jobs that share dispatches, and jobs that are dispatched alone."""
 
-    batches: tuple[Batch, ...]
+    batches: tuple[TensorBatch, ...]
     alone: tuple[int, ...]
 
 
@@ -84,11 +84,11 @@ class MultiTensor(capture.Untracked):
     >>> import dl4all as dl
     >>> x = dl.tensor([1.0, 2.0], device="cpu")
     >>> MultiTensor().plan([(x,)], [Role(written=True)])
-    Plan(batches=(), alone=(0,))
+    MultiTensorPlan(batches=(), alone=(0,))
     """
 
     def __init__(self) -> None:
-        self._plans: dict[Hashable, tuple[list[Any], Plan]] = {}
+        self._plans: dict[Hashable, tuple[list[Any], MultiTensorPlan]] = {}
         self._tables: dict[tuple[Device, Hashable], Storage] = {}
 
     def __reduce__(self) -> tuple[type[MultiTensor], tuple[()]]:
@@ -96,7 +96,7 @@ class MultiTensor(capture.Untracked):
 
     def plan(
         self, jobs: Sequence[Job], roles: Sequence[Role], slot: Hashable = None, *, every: bool = False
-    ) -> Plan:
+    ) -> MultiTensorPlan:
         """Group jobs into dispatches.
 
         Args:
@@ -111,28 +111,32 @@ class MultiTensor(capture.Untracked):
         # What is captured gets other memory, so that a table of these offsets would be wrong there.
         few = len(jobs) == 1 or not jobs[0][0].device.alignment
         if capture.active is not None or (few and not every):
-            return Plan((), tuple(range(len(jobs))))
+            return MultiTensorPlan((), tuple(range(len(jobs))))
         key: list[Any] = [*roles, *[job[-1].shape for job in jobs]]
         key += [part for job in jobs for tensor in job for part in (tensor.storage.span, tensor.offset)]
         cached = self._plans.get(slot)
         if cached is not None and cached[0] == key:
             return cached[1]
-        plan = Plan(self.batches(jobs, roles, slot), ()) if every else self._make_plan(jobs, roles, slot)
+        plan = (
+            MultiTensorPlan(self.batches(jobs, roles, slot), ())
+            if every
+            else self._make_plan(jobs, roles, slot)
+        )
         self._plans[slot] = key, plan
         return plan
 
-    def _make_plan(self, jobs: Sequence[Job], roles: Sequence[Role], slot: Hashable) -> Plan:
+    def _make_plan(self, jobs: Sequence[Job], roles: Sequence[Role], slot: Hashable) -> MultiTensorPlan:
         windows = [_windows(job, roles) for job in jobs]
         if _overlap(jobs, roles, windows):
-            return Plan((), tuple(range(len(jobs))))
+            return MultiTensorPlan((), tuple(range(len(jobs))))
         groups, alone = _group_jobs(jobs, windows)
         if sum(len(group.jobs) - 1 for group in groups) < MIN_SAVED_DISPATCHES:
-            return Plan((), tuple(range(len(jobs))))
-        return Plan(self._write_table(groups, jobs, roles, windows, slot), alone)
+            return MultiTensorPlan((), tuple(range(len(jobs))))
+        return MultiTensorPlan(self._write_table(groups, jobs, roles, windows, slot), alone)
 
     def batches(
         self, jobs: Sequence[Job], roles: Sequence[Role], slot: Hashable = None, group_elements: int = 0
-    ) -> tuple[Batch, ...]:
+    ) -> tuple[TensorBatch, ...]:
         """Dispatches of all jobs, even if they save little: those of a graph are planned once.
 
         Jobs that cannot share a dispatch have one of their own, with a row in the table.
@@ -162,7 +166,7 @@ class MultiTensor(capture.Untracked):
         windows: Sequence[Sequence[Window]],
         slot: Hashable,
         group_elements: int = 0,
-    ) -> tuple[Batch, ...]:
+    ) -> tuple[TensorBatch, ...]:
         """The groups' dispatches, whose table is on the device."""
         device = jobs[0][0].device
         # The table is kept: if tables came and went, small tensors would move and no plan would fit again.
@@ -171,7 +175,7 @@ class MultiTensor(capture.Untracked):
         if table is None or table.nbytes < nbytes:
             table = self._tables[device, slot] = device.allocate(nbytes, "table")
         rows = np.zeros((sum(len(group.jobs) for group in groups), ROW_WORDS), np.uint32)
-        batches, start = list[Batch](), 0
+        batches, start = list[TensorBatch](), 0
         for group in groups:
             batches.append(_make_batch(group, jobs, roles, windows, table, rows, start, group_elements))
             start += len(group.jobs)
@@ -188,7 +192,7 @@ class RecentPlans:
 
     def plan(
         self, name: Hashable, jobs: Sequence[Job], roles: Sequence[Role], *, every: bool = False
-    ) -> Plan:
+    ) -> MultiTensorPlan:
         """As :meth:`MultiTensor.plan`, in a slot for this name and the place of the first tensor."""
         span = jobs[0][0].storage.span
         key = (name, id(span.buffer), span.offset, len(jobs))
@@ -318,7 +322,7 @@ def _make_batch(
     rows: npt.NDArray[np.uint32],
     start: int,
     group_elements: int,
-) -> Batch:
+) -> TensorBatch:
     """A dispatch; writes its rows of the table from `start` on."""
     sizes = [jobs[number][-1].numel() for number in group.jobs]
     per_group = group_elements or ELEMENTS_PER_GROUP
@@ -336,4 +340,4 @@ def _make_batch(
         )
         for tensor, role, (low, high) in zip(jobs[group.jobs[0]], roles, group.windows, strict=True)
     )
-    return Batch(tuple(group.jobs), table, (start, start + len(sizes), per_group), spans, workgroups)
+    return TensorBatch(tuple(group.jobs), table, (start, start + len(sizes), per_group), spans, workgroups)

@@ -11,7 +11,7 @@ import torch
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class SchemaPlan:
     """Facts from an op's schema that matter to a fallback."""
 
     view: bool
@@ -40,7 +40,7 @@ HIDDEN_WRITES = {"aten::native_batch_norm": ("running_mean", "running_var")}
 
 
 @functools.cache
-def plan(op: Any) -> Plan:
+def plan(op: Any) -> SchemaPlan:
     """The plan of an overload."""
     schema = op._schema
     arguments = schema.arguments
@@ -53,7 +53,7 @@ def plan(op: Any) -> Plan:
         if alias is not None and alias.is_write:
             source = next(name for name, a in aliases.items() if a.before_set & alias.before_set)
         returned.append(source)
-    return Plan(
+    return SchemaPlan(
         view=any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns),
         arguments=tuple(a.name for a in arguments),
         positional=sum(not a.kwarg_only for a in arguments),

@@ -24,7 +24,7 @@ from dl4all.ops.memory.copy import fresh_copy
 from dl4all.pytorch.device.devices import device_at, is_here
 from dl4all.pytorch.device.dispatch.host_operands import HostOperands
 from dl4all.pytorch.device.graphs import parts as graph_parts
-from dl4all.pytorch.device.graphs.parts import Part
+from dl4all.pytorch.device.graphs.parts import GraphPart
 from dl4all.pytorch.device.storage import memory
 from dl4all.pytorch.device.storage.memory import NotNative, carrier
 from dl4all.scheduler.listeners import capture
@@ -133,7 +133,7 @@ class GraphCall:
         self._fixed = tuple(fixed)
         self._arguments = [node.name for node in module.graph.nodes if node.op == "placeholder"]
         self._fixed_names = {self._arguments[position] for position in fixed}
-        self._parts: list[tuple[Part, Callable[[list[Any]], Any]]] = []
+        self._parts: list[tuple[GraphPart, Callable[[list[Any]], Any]]] = []
         self._sizes: set[tuple[Any, ...]] = set()
         self.compiled = Compiled(self._function, mode)
 
@@ -175,7 +175,7 @@ class GraphCall:
                 warnings.warn(f"[torch.compile] the {self.name} {what}", CompileWarning, stacklevel=2)
         return observed.results
 
-    def _part_call(self, part: Part) -> Callable[[list[Any]], Any]:
+    def _part_call(self, part: GraphPart) -> Callable[[list[Any]], Any]:
         if part.on_host:
             return lambda arguments: part.module(*arguments)
         positions = [at for at, name in enumerate(part.inputs) if name in self._fixed_names]

@@ -27,7 +27,7 @@ class Observed(NamedTuple):
     reasons: dict[str, str]
 
 
-class Part(NamedTuple):
+class GraphPart(NamedTuple):
     """Some nodes of a graph, which run together."""
 
     module: torch.fx.GraphModule
@@ -68,7 +68,7 @@ def observe(module: torch.fx.GraphModule, arguments: Sequence[Any], device: Devi
     return Observed(list(results), nodes.reasons)
 
 
-def cut(module: torch.fx.GraphModule, on_host: Iterable[str]) -> list[Part]:
+def cut(module: torch.fx.GraphModule, on_host: Iterable[str]) -> list[GraphPart]:
     """The parts of a graph in the order in which they run.
 
     Args:
@@ -123,7 +123,7 @@ def _writes(node: torch.fx.Node) -> bool:
 
 def _part(
     module: torch.fx.GraphModule, level: int, nodes: Sequence[torch.fx.Node], last: Mapping[str, int]
-) -> Part:
+) -> GraphPart:
     graph, copies = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node]()
     own = set(nodes)
     needed = dict.fromkeys(one for node in nodes for one in node.all_input_nodes if one not in own)
@@ -137,7 +137,7 @@ def _part(
     outputs = [node for node in nodes if last[node.name] > level]
     graph.output(tuple(copies[node] for node in outputs))
     ended = [node.name for node in (*inputs, *outputs) if last[node.name] <= level]
-    return Part(
+    return GraphPart(
         torch.fx.GraphModule(module, graph),
         tuple(node.name for node in inputs),
         tuple(node.name for node in outputs),

@@ -12,8 +12,8 @@ import pytest
 
 from dl4all.runtime import file_cache
 from dl4all.runtime.cpu.llvm import target
-from dl4all.runtime.cpu.llvm.compiler import FOLDER, Compiler, HeldFunction
-from dl4all.runtime.cpu.llvm.ir import Module
+from dl4all.runtime.cpu.llvm.compiler import FOLDER, HeldFunction, LlvmCompiler
+from dl4all.runtime.cpu.llvm.ir import IrModule
 from tests.conftest import run_python
 from tests.support.subcases import FULL
 
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.skipif(target.binding() is None, reason="llvmlite is mi
 
 def module(number: float) -> str:
     """Writes a number."""
-    made = Module()
+    made = IrModule()
     with made.kernel("number") as code:
         code.store(code.constant("double", number), code.slot(0, "ptr"), 0)
     return made.text
 
 
-def computed(compiler: Compiler, number: float) -> float:
+def computed(compiler: LlvmCompiler, number: float) -> float:
     out = np.zeros(1)
     HeldFunction(compiler.functions(module(number), ("number",))["number"])(
         struct.pack("<q", out.ctypes.data)
@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_was_compiled_is_loaded_next_time(folder: Path) -> None:
-    first, second = Compiler(target.host()), Compiler(target.host())
+    first, second = LlvmCompiler(target.host()), LlvmCompiler(target.host())
     assert computed(first, 1.5) == computed(second, 1.5) == 1.5
     assert (first.compiled, first.loaded, second.compiled, second.loaded) == (1, 0, 0, 1)
     assert len(list(folder.iterdir())) == 1
@@ -55,7 +55,7 @@ def test_what_was_compiled_is_loaded_next_time(folder: Path) -> None:
     "damage", ["empty", "cut", "other bytes", "another kernel", "no object code", "a folder"]
 )
 def test_damaged_and_foreign_files_are_made_anew(folder: Path, damage: str) -> None:
-    computed(Compiler(target.host()), 1.5)
+    computed(LlvmCompiler(target.host()), 1.5)
     [file] = folder.iterdir()
     content = file.read_bytes()
     if damage == "empty":
@@ -65,10 +65,10 @@ def test_damaged_and_foreign_files_are_made_anew(folder: Path, damage: str) -> N
     elif damage == "other bytes":
         file.write_bytes(content[:100] + bytes(len(content) - 100))
     elif damage == "another kernel":  # whole, and with a right digest
-        other = Module()
+        other = IrModule()
         with other.kernel("other"):
             pass
-        Compiler(target.host()).functions(other.text, ("other",))
+        LlvmCompiler(target.host()).functions(other.text, ("other",))
         [second] = set(folder.iterdir()) - {file}
         file.write_bytes(second.read_bytes())
     elif damage == "no object code":
@@ -76,14 +76,14 @@ def test_damaged_and_foreign_files_are_made_anew(folder: Path, damage: str) -> N
     else:
         file.unlink()
         file.mkdir()
-    compiler = Compiler(target.host())
+    compiler = LlvmCompiler(target.host())
     assert computed(compiler, 1.5) == 1.5
     assert (compiler.compiled, compiler.loaded) == (1, 0)
 
 
 def test_another_processor_has_files_of_its_own(folder: Path) -> None:
-    plain = Compiler(target.described(target.host().name, {}))
-    assert computed(plain, 1.5) == computed(Compiler(target.host()), 1.5) == 1.5
+    plain = LlvmCompiler(target.described(target.host().name, {}))
+    assert computed(plain, 1.5) == computed(LlvmCompiler(target.host()), 1.5) == 1.5
     assert len(list(folder.iterdir())) == 2
 
 
@@ -93,7 +93,7 @@ def test_a_folder_that_cannot_be_written(
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("DL4ALL_CACHE_DIR", str(tmp_path / "file"))
     with caplog.at_level(logging.DEBUG, "dl4all"):
-        assert computed(Compiler(target.host()), 1.5) == 1.5
+        assert computed(LlvmCompiler(target.host()), 1.5) == 1.5
     assert "cannot write cache file" in caplog.text
 
 
@@ -101,7 +101,7 @@ def test_threads_compile_the_same_kernels(folder: Path) -> None:
     results: list[float] = []
 
     def work() -> None:
-        compiler = Compiler(target.host())
+        compiler = LlvmCompiler(target.host())
         results.extend(computed(compiler, float(number)) for number in range(10))
 
     threads = [threading.Thread(target=work) for _ in range(4)]

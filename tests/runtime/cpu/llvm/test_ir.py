@@ -14,7 +14,7 @@ import pytest
 from dl4all.errors import ShaderError
 from dl4all.runtime.cpu.llvm import provider, target
 from dl4all.runtime.cpu.llvm.compiler import HeldFunction
-from dl4all.runtime.cpu.llvm.ir import Code, Module, Value, constant, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, constant, lanes_of, vector
 
 pytestmark = pytest.mark.skipif(target.binding() is None, reason="llvmlite is missing")
 NDArray = npt.NDArray[Any]
@@ -22,7 +22,7 @@ NDArray = npt.NDArray[Any]
 
 def run(write: Callable[[Code], None], *slots: int | float | NDArray) -> None:
     """Compile a kernel whose body `write` writes, and run it."""
-    module = Module()
+    module = IrModule()
     with module.kernel("kernel") as code:
         write(code)
     function = HeldFunction(provider.compiler().functions(module.text, ("kernel",))["kernel"])
@@ -30,7 +30,9 @@ def run(write: Callable[[Code], None], *slots: int | float | NDArray) -> None:
     function(struct.pack(f"<{''.join('d' if isinstance(v, float) else 'q' for v in values)}", *values))
 
 
-def apply(function: Callable[[Code, Value, Value], Value], a: NDArray, b: NDArray, result: str) -> NDArray:
+def apply(
+    function: Callable[[Code, IrValue, IrValue], IrValue], a: NDArray, b: NDArray, result: str
+) -> NDArray:
     """A function of two vectors, as an array of the result's LLVM type."""
     types = {"float": np.float32, "i32": np.int32, "i8": np.int8, "double": np.float64, "i64": np.int64}
     source = {np.dtype(numpy): llvm for llvm, numpy in types.items()}[a.dtype]
@@ -53,7 +55,7 @@ def apply(function: Callable[[Code, Value, Value], Value], a: NDArray, b: NDArra
 @pytest.mark.parametrize("name", ["+", "-", "*", "/"])
 def test_arithmetic_of_floats(name: str, lanes: int) -> None:
     a, b = np.random.default_rng(lanes).standard_normal((2, lanes)).astype(np.float32)
-    functions: dict[str, Callable[[Code, Value, Value], Value]] = {
+    functions: dict[str, Callable[[Code, IrValue, IrValue], IrValue]] = {
         "+": lambda _, x, y: x + y, "-": lambda _, x, y: x - y,
         "*": lambda _, x, y: x * y, "/": lambda _, x, y: x / y,
     }  # fmt: skip
@@ -80,7 +82,7 @@ def test_arithmetic_of_integers() -> None:
 def test_comparisons_with_nan(name: str) -> None:
     a = np.array([1, 2, np.nan, np.inf, -0.0, -np.inf, 3, np.nan], np.float32)
     b = np.array([2, 1, 1, np.inf, 0.0, np.inf, 3, np.nan], np.float32)
-    ours: dict[str, Callable[[Code, Value, Value], Value]] = {
+    ours: dict[str, Callable[[Code, IrValue, IrValue], IrValue]] = {
         "<": lambda _, x, y: x < y, "<=": lambda _, x, y: x <= y, ">": lambda _, x, y: x > y,
         ">=": lambda _, x, y: x >= y, "equals": lambda _, x, y: x.equals(y),
         "differs": lambda _, x, y: x.differs(y),

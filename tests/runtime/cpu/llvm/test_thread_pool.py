@@ -13,15 +13,15 @@ import pytest
 from dl4all.errors import ConfigError
 from dl4all.runtime.cpu.llvm import provider, target, thread_pool
 from dl4all.runtime.cpu.llvm.compiler import Function, HeldFunction
-from dl4all.runtime.cpu.llvm.ir import Module
+from dl4all.runtime.cpu.llvm.ir import IrModule
 from tests.conftest import run_python
 
 pytestmark = pytest.mark.skipif(target.binding() is None, reason="llvmlite is missing")
 
 
-def counting() -> Module:
+def counting() -> IrModule:
     """Adds 1 to each element, and to the count of chunks that begin there. Slots: both, count, grain."""
-    module = Module()
+    module = IrModule()
     with module.part("range") as part:
         _, begin, end = part.parameters
         x, starts = part.slot(0, "ptr"), part.slot(1, "ptr")

@@ -54,7 +54,7 @@ def _forward(
     return result, y, [wrap(fresh_copy(state)) for state in last]
 
 
-class Layer(torch.autograd.Function):
+class RecurrentLayer(torch.autograd.Function):
     """A layer in one direction, over packed rows."""
 
     @staticmethod
@@ -143,7 +143,7 @@ def layers(
             weights = _weights(parameters[at * count : (at + 1) * count], has_biases)
             operands: list[torch.Tensor | None] = [x, *(state[at] for state in states), *weights]
             how = Steps(mode, sizes, bool(direction))
-            y, *final = Layer.apply(how, *operands) if save else _results(how, operands)
+            y, *final = RecurrentLayer.apply(how, *operands) if save else _results(how, operands)
             outputs.append(y)
             last.append(final)
         x = torch.cat(outputs, 1) if bidirectional else outputs[0]

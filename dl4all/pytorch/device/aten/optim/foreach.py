@@ -56,7 +56,7 @@ TERNARY = {
 LERP = Single(ops.lerp, "lerp.Tensor", "lerp.Scalar")
 
 
-class Job(NamedTuple):
+class ForeachJob(NamedTuple):
     """The operands of one tensor of a list, and the number that the op takes beside them, if any."""
 
     operands: tuple[Any, ...]
@@ -66,33 +66,33 @@ class Job(NamedTuple):
 # The jobs of each overload, by what follows the name's dot
 
 
-def of_each(self: Sequence[Any]) -> list[Job]:
-    return [Job((one,)) for one in self]
+def of_each(self: Sequence[Any]) -> list[ForeachJob]:
+    return [ForeachJob((one,)) for one in self]
 
 
-def with_number(self: Sequence[Any], scalar: Any) -> list[Job]:
-    return [Job((one, scalar)) for one in self]
+def with_number(self: Sequence[Any], scalar: Any) -> list[ForeachJob]:
+    return [ForeachJob((one, scalar)) for one in self]
 
 
-def with_list(self: Sequence[Any], other: Sequence[Any], *, alpha: Any = None) -> list[Job]:
-    return [Job(pair, alpha) for pair in _pairs(self, other)]
+def with_list(self: Sequence[Any], other: Sequence[Any], *, alpha: Any = None) -> list[ForeachJob]:
+    return [ForeachJob(pair, alpha) for pair in _pairs(self, other)]
 
 
 def by_number(
     self: Sequence[Any], tensor1: Sequence[Any], tensor2: Sequence[Any], value: Any = None
-) -> list[Job]:
-    return [Job(three, value) for three in _pairs(self, tensor1, tensor2)]
+) -> list[ForeachJob]:
+    return [ForeachJob(three, value) for three in _pairs(self, tensor1, tensor2)]
 
 
 def by_numbers(
     self: Sequence[Any], tensor1: Sequence[Any], tensor2: Sequence[Any], scalars: Sequence[Any]
-) -> list[Job]:
-    return [Job((*three,), value) for *three, value in _pairs(self, tensor1, tensor2, scalars)]
+) -> list[ForeachJob]:
+    return [ForeachJob((*three,), value) for *three, value in _pairs(self, tensor1, tensor2, scalars)]
 
 
-def weighted(self: Sequence[Any], tensors1: Sequence[Any], weight: Any) -> list[Job]:
+def weighted(self: Sequence[Any], tensors1: Sequence[Any], weight: Any) -> list[ForeachJob]:
     weights = weight if isinstance(weight, (list, tuple)) else [weight] * len(self)
-    return [Job(three) for three in _pairs(self, tensors1, weights)]
+    return [ForeachJob(three) for three in _pairs(self, tensors1, weights)]
 
 
 def _pairs(*lists: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -142,7 +142,7 @@ def flat(value: torch.Tensor) -> Tensor:
     return view
 
 
-def _compute(single: Single, jobs: Sequence[Job], in_place: bool) -> list[Any]:
+def _compute(single: Single, jobs: Sequence[ForeachJob], in_place: bool) -> list[Any]:
     """The results of all jobs; None for those that were computed in place."""
     results: list[Any] = [None] * len(jobs)
     rest, groups = list[int](), dict[Any, list[int]]()
@@ -191,7 +191,7 @@ def _new_tensors(operands: Sequence[tuple[Any, ...]], index: int) -> list[Tensor
     ]
 
 
-def _declare(name: str, single: Single, jobs: Callable[..., list[Job]]) -> None:
+def _declare(name: str, single: Single, jobs: Callable[..., list[ForeachJob]]) -> None:
     """Give both forms of an op of lists, such as ``_foreach_add.List``, their kernels."""
     base, dot, kind = name.partition(".")
 
@@ -210,7 +210,9 @@ for _name, _single in UNARY.items():
 for _name, _single in BINARY.items():
     _declare(f"_foreach_{_name}.Scalar", _single, with_number)
     _declare(
-        f"_foreach_{_name}.ScalarList", _single, lambda self, scalars: list(map(Job, _pairs(self, scalars)))
+        f"_foreach_{_name}.ScalarList",
+        _single,
+        lambda self, scalars: list(map(ForeachJob, _pairs(self, scalars))),
     )
     _declare(f"_foreach_{_name}.List", _single, with_list)
 for _name, _single in TERNARY.items():
