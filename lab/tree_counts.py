@@ -1,0 +1,116 @@
+"""Count what tells how the source hangs together: copies of a decision, circles of files, sizes of folders.
+
+python lab/tree_counts.py [checkout]
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import networkx
+
+PARTS = ("runtime", "allocator", "scheduler", "host_kernels")
+"""Parts of the library beside ``dl4all``, which has links to them."""
+LISTENERS = re.compile(r"\b(capture|launch_log|recorder|op_regions)\b")
+LISTENING = ("scheduler/", "runtime/", "dl4all/graph/", "dl4all/pytorch/names/profiler")
+RIDDLE = re.compile(r"\s*(What|Where|How|Whom|Those)\b")
+
+
+def sources(root: Path) -> dict[str, str]:
+    """The Python files of the library by their paths; those of earlier versions, too."""
+    listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout
+    paths = [path for path in listed.split() if path.startswith(("dl4all/", *(f"{part}/" for part in PARTS)))]
+    return {path: (root / path).read_text("utf-8") for path in paths if path.endswith(".py")}
+
+
+def module_of(path: str) -> str:
+    words = Path(path).with_suffix("").parts
+    words = words if words[0] == "dl4all" else ("dl4all", *words)
+    return ".".join(words[:-1] if words[-1] == "__init__" else words)
+
+
+def imported(tree: ast.AST, modules: set[str]) -> Iterator[str]:
+    """The modules that a file imports anywhere but for annotations only."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom):
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name if name in modules else str(node.module) for name in names)
+        else:
+            yield from imported(node, modules)
+
+
+def counts(root: Path) -> dict[str, int]:
+    """The counts by what is counted."""
+    files = sources(root)
+    trees = {path: ast.parse(text) for path, text in files.items()}
+    modules = {module_of(path) for path in files}
+    graph = networkx.DiGraph(
+        (module_of(path), other)
+        for path, tree in trees.items()
+        for other in imported(tree, modules)
+        if other in modules and other != module_of(path)
+    )
+    texts = [
+        node.value.value
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ]
+    classes = {
+        (node.name, path)
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    device = next(
+        node
+        for path, tree in trees.items()
+        if path.startswith("scheduler/")
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.name == "Device"
+    )
+    written = [
+        path
+        for path in (root / "dl4all").rglob("*.py*")
+        if path.suffix in (".py", ".pyi") and "Written by tools/exports.py" in path.read_text("utf-8")[:500]
+    ]
+    entries = {path.split("/")[1] for path in files if path.startswith("dl4all/")}
+    return {
+        "`is_host` in dl4all/": sum(
+            text.count("is_host") for path, text in files.items() if path.startswith("dl4all/")
+        ),
+        "files graph/host_*": sum(path.startswith("dl4all/graph/host_") for path in files),
+        "files that name a listener outside scheduler, runtime, graph, profiler": sum(
+            bool(LISTENERS.search(text)) for path, text in files.items() if not path.startswith(LISTENING)
+        ),
+        "files of graph that import struct": sum(
+            "import struct" in text for path, text in files.items() if path.startswith("dl4all/graph/")
+        ),
+        "entries in dl4all/, links aside": len(entries - {*PARTS, "shaders"}),
+        "files of the largest folder": max(Counter(Path(path).parent for path in files).values()),
+        "methods of Device": sum(isinstance(node, ast.FunctionDef) for node in device.body),
+        "lines of Python in the library": sum(text.count("\n") for text in files.values()),
+        "circles of files": sum(len(circle) > 1 for circle in networkx.strongly_connected_components(graph)),
+        "generated lines": sum(path.read_text("utf-8").count("\n") for path in written),
+        "definitions that begin with What, Where, How, Whom, Those": sum(
+            isinstance(text, str) and bool(RIDDLE.match(text)) for text in texts
+        ),
+        "class names that stand in several files": sum(
+            number > 1 for number in Counter(name for name, _ in classes).values()
+        ),
+    }
+
+
+if __name__ == "__main__":
+    for what, count in counts(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]).items():
+        print(f"{count:8,}  {what}")
