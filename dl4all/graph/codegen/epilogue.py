@@ -32,7 +32,7 @@ from dl4all.ops.core.kernels.push_block import push_constants
 from dl4all.ops.core.op import REGISTRY, Op
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.ops.elementwise.kernels import MATH_FUNCTIONS
-from dl4all.ops.random.dropout_functions import DROPOUT, random_dropout
+from dl4all.ops.random.dropout_functions import DROPOUT, DROPOUT_PUSH, random_dropout
 from dl4all.runtime.requirements import MAX_BINDINGS
 
 Coordinates = Literal["channel", "gemm", "linear", "none"]
@@ -60,7 +60,7 @@ COORDINATES: dict[str, Coordinates] = {
 
 MAX_OPERANDS = 4  # of an epilogue
 MAX_DROPOUTS = 2
-DROPOUT_WORDS = slice(8, 32)
+DROPOUT_WORDS = slice(DROPOUT_PUSH.offset("key_x"), DROPOUT_PUSH.offset("inner"))
 """Push constants of dropout.comp: the state of the generator, the threshold and the factor."""
 
 MAX_PUSH_BYTES = 128  # what every Vulkan device takes
@@ -373,15 +373,16 @@ def _kind(command: BoundLaunch, place: Place, shape: Shape) -> str:
     if place == Place(1, math.prod(shape)):
         return "ELEMENT"
     coordinates = COORDINATES[command.launch.shader.path]
-    p = push_constants(command.launch)
     if coordinates == "channel" and len(shape) > 2 and place == Place(math.prod(shape[2:]), shape[1]):
         return "ROW"
     if coordinates == "linear":
+        p = push_constants(command.launch)
         if place == Place(1, p.features):
             return "COLUMN"
         if inner == p.features and period >= p.rows:
             return "ROW"
     if coordinates == "gemm":
+        p = push_constants(command.launch)
         step = 0 if command.launch.groups[2] == 1 else p.c_step
         size = inner * period
         if inner == p.ldc and period >= p.M and step % size == 0 and p.c_offset % size + p.N <= inner:

@@ -17,7 +17,6 @@ from dl4all.scheduler.device.programs import Launch
 
 CODES = {"uint": "I", "int": "i", "float": "f"}
 
-
 _BLOCKS: dict[str, list[tuple[frozenset[tuple[str, str]], PushBlock]]] = {}
 
 
