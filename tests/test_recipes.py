@@ -1,8 +1,9 @@
 """The recipes of docs/architecture.md, followed to the letter in a copy of the tree.
 
 A step begins with one of these words, and its code block follows: "New file `PATH`:" writes it, "Append to
-`PATH`:" goes to the end, "In `PATH`, below `LINE`:" goes below the first line that begins so. The commands of
-"Run `COMMAND`" and "Check `COMMAND`" are run from the root of the copy.
+`PATH`:" goes to the end, "In `PATH`, below `LINE`:" goes below the first line that begins so. The line may be
+in double ticks, and a remark in parentheses may follow it. The commands of "Run `COMMAND`" and "Check
+`COMMAND`" are run from the root of the copy.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 RECIPES = re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", PAGE.partition("\n## Recipes\n")[2], re.M | re.S)
 STEP = re.compile(
-    r"^(?P<verb>New file|Append to|In) `(?P<path>[^`]+)`(?:, below `(?P<anchor>[^`]+)`)?:(?:(?!```).)*\n"
+    r"^(?P<verb>New file|Append to|In) `(?P<path>[^`]+)`"
+    r"(?:, below (?P<ticks>`+)(?P<anchor>.+?)(?P=ticks))?(?: \([^)]*\))?:(?:(?!```).)*\n"
     r"```\w*\n(?P<code>.*?)^```|^(?:Run|Check) `(?P<command>[^`]+)`",
     re.M | re.S,
 )
@@ -77,4 +79,4 @@ def test_recipe(title: str, text: str, tmp_path: Path) -> None:
 
 
 def test_there_are_recipes() -> None:
-    assert len(RECIPES) == 4
+    assert len(RECIPES) == 5

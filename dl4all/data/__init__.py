@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dl4all.data import transforms
 from dl4all.data.batch import collate, default_collate, default_convert
-from dl4all.data.combination import ChainDataset, ConcatDataset, StackDataset
 from dl4all.data.dataset import (
+    ChainDataset,
+    ConcatDataset,
     Dataset,
     IterableDataset,
+    StackDataset,
     Subset,
     TensorDataset,
     TextBytes,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, BackendMissingError
+from dl4all.ops.core.primitives import primitives
 from dl4all.ops.core.tensor_base import Size
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor.arguments import ArrayLike, DeviceLike
@@ -101,3 +102,6 @@ class CudaTensorType(TensorType):
 
     def __instancecheck__(self, instance: object) -> bool:
         return False
+
+
+primitives.sizes_or_data = sizes_or_data

@@ -19,6 +19,7 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.arguments.tensor_like import TensorLike
 from dl4all.ops.core.op import NUMBERS
+from dl4all.ops.core.primitives import primitives
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, Shape, TensorBase
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor.arguments import DeviceLike, device_and_dtype
@@ -448,3 +449,6 @@ def _is_number(value: Any) -> bool:
 
 def _described(other: Any) -> str:
     return f"shape {other.shape}" if hasattr(other, "shape") else type(other).__name__
+
+
+primitives.to_sparse = to_sparse

@@ -15,6 +15,7 @@ from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.limits import host_memory
 from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import NUMBERS
+from dl4all.ops.core.primitives import primitives
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, Shape, TensorBase, check_repeated
 from dl4all.ops.elementwise.comparison import eq, ne
 from dl4all.ops.memory import transfer
@@ -55,9 +56,7 @@ class Tensor(
     __slots__ = ()
 
     def _from_sizes_or_data(self, arguments: tuple[Any, ...]) -> None:
-        from dl4all.tensor.legacy import sizes_or_data  # which needs this class
-
-        made = sizes_or_data(arguments)
+        made = primitives.sizes_or_data(arguments)
         TensorBase.__init__(
             self, made.storage, made.shape, made.dtype, made.device, made.strides, made.offset
         )
@@ -155,9 +154,8 @@ class Tensor(
             >>> dl.tensor([[0.0, 2.0]]).to_sparse().to_dense().tolist()
             [[0.0, 2.0]]
         """
-        from dl4all.tensor.sparse import to_sparse  # which has this class as a base of its own
-
-        return to_sparse(self, sparse_dim)
+        made: SparseTensor = primitives.to_sparse(self, sparse_dim)
+        return made
 
     def to_dense(self) -> Tensor:
         """The tensor itself; a sparse tensor's has its zeros, too.

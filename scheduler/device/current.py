@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from dl4all.runtime import fork, registry
 from dl4all.scheduler.device import host_kernels, shutdown
+from dl4all.scheduler.device import name as names
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.device.name import entered
 from dl4all.scheduler.monitor.counters import devices, groups, streams
 
 _devices: dict[str, Device] = {}
@@ -51,7 +51,7 @@ def get_default_device() -> Device:
 
 def chosen() -> Device | None:
     """The device that this thread or all threads have chosen for ``"auto"``; None where the best is taken."""
-    return entered.stack[-1] if entered.stack else _default
+    return names.entered.stack[-1] if names.entered.stack else _default
 
 
 def device(name: str | Device = "auto") -> Device:
@@ -103,6 +103,7 @@ def _forked() -> None:
     groups.clear()  # they work with threads
 
 
+names.opener.open = device
 registry.locks_of = shutdown.locks_of
 fork.around(host_kernels.hold, host_kernels.release)
 fork.in_child(_forked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from dl4all.errors import UnknownDeviceError
@@ -14,14 +15,21 @@ ELSEWHERE = re.compile(r"(cuda|hip|mps|xpu|hpu|xla|meta|privateuseone)(:\d+)?")
 """Names of PyTorch's devices that scripts compare with, whether there are such devices or not."""
 
 
+class Opener:
+    """The function that opens a device by its name; the module that knows the opened devices sets it."""
+
+    open: Callable[[Any], Any]
+
+
+opener = Opener()
+
+
 class NamedDevice:
     """The part of a device that ``torch.device`` has: a type, an index, and names that are equal to it."""
 
     name: str
 
     def __new__(cls: type[D], name: Any = "auto", index: int | None = None, *, type: str | None = None) -> D:
-        from dl4all.scheduler.device import current
-
         spelled = name if type is None else type
         if index is not None:
             spelled = f"{spelled}:{int(index)}"
@@ -30,7 +38,7 @@ class NamedDevice:
                 f'[device] expected a name such as "vulkan:0", got {spelled!r}; `dl4all devices` lists them'
             )
         try:
-            found: D = current.device(spelled)  # type: ignore[assignment, arg-type]
+            found: D = opener.open(spelled)
         except UnknownDeviceError:
             if isinstance(spelled, str) and ELSEWHERE.fullmatch(spelled):
                 return AbsentDevice(spelled)  # type: ignore[return-value]
@@ -118,9 +126,7 @@ def _open(name: str) -> Any:
     Raises:
         UnknownDeviceError: there is no such device.
     """
-    from dl4all.scheduler.device import current
-
-    return current.device(name)
+    return opener.open(name)
 
 
 class _Entered(threading.local):

@@ -19,6 +19,8 @@ class Primitives:
     write_results: Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any], Any], Any]
     in_place: Callable[[Callable[..., Any]], Callable[..., Any]]
     apply_in_place: Callable[[Op[...], list[Any], dict[str, Any]], Any]
+    sizes_or_data: Callable[[tuple[Any, ...]], Any]
+    to_sparse: Callable[..., Any]
 
 
 primitives = Primitives()
