@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from dl4all import ops
 from dl4all.errors import Dl4allError, ForkError, OutOfMemoryError
-from dl4all.runtime import measurements, registry
-from dl4all.runtime.measurements import Measurement
+from dl4all.runtime import registry
+from dl4all.runtime.records import measurements
+from dl4all.runtime.records.measurements import Measurement
 from dl4all.scheduler.device.current import device
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor.creation import from_numpy

@@ -25,11 +25,12 @@ from typing import NamedTuple
 
 from dl4all.config import calibrates_by_itself, device_setting, least_limits, shown
 from dl4all.errors import BackendMissingError, ConfigError, DeviceError, UnknownDeviceError
-from dl4all.runtime import fork, measurements, plugins, selection
+from dl4all.runtime import fork, plugins, selection
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.plugins import DeviceSource
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.protocols import Backend
+from dl4all.runtime.records import measurements
 from dl4all.runtime.selection import Choice
 
 NULL = "null:0"

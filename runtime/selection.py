@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.runtime.measurements import Measurement
+from dl4all.runtime.records.measurements import Measurement
 
 KINDS = ("discrete", "integrated", "virtual", "other", "cpu", "software")
 GPU_ADVANTAGE = 2.0  # other work stays fast while a GPU computes

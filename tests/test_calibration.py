@@ -15,8 +15,9 @@ import pytest
 
 import dl4all as dl
 from dl4all import calibration
-from dl4all.runtime import file_cache, measurements, registry
-from dl4all.runtime.measurements import Measurement
+from dl4all.runtime import registry
+from dl4all.runtime.records import file_cache, measurements
+from dl4all.runtime.records.measurements import Measurement
 from tests.conftest import REPOSITORY, need
 from tests.support.forked_process import COMMAND, ForkedProcess, run_forked
 
@@ -121,7 +122,7 @@ def test_processes_that_measure_at_once_lose_nothing(own_cache: Path) -> None:
     code = (
         "import sys, dataclasses\n"
         "import dl4all as dl\n"
-        "from dl4all.runtime import measurements\n"
+        "from dl4all.runtime.records import measurements\n"
         "info = dl.device('cpu').info\n"
         "for i in range(40):\n"
         "    measurements.store(sys.argv[1] + ':' + str(i), dataclasses.replace(info, uuid=str(i)),\n"
@@ -212,7 +213,7 @@ def test_what_is_no_evidence_leaves_everything_as_it_was(
 def test_one_process_measures_at_a_time(own_cache: Path) -> None:
     code = (
         "import time\n"
-        "from dl4all.runtime import measurements\n"
+        "from dl4all.runtime.records import measurements\n"
         "with measurements.alone(5) as may:\n"
         "    print(may, flush=True); time.sleep(60)\n"
     )

@@ -232,7 +232,7 @@ def _report_of(tree: Path) -> Path:
 
 def _link_shaders(cache: Path) -> None:
     """Begin a cache folder with the shaders of the user's: a file there is replaced, never changed."""
-    from dl4all.runtime.file_cache import folder
+    from dl4all.runtime.records.file_cache import folder
 
     compiled = folder() / "spirv"
     cache.mkdir()

@@ -14,10 +14,11 @@ from typing import NamedTuple
 from dl4all.calibration import compare_with_cpu
 from dl4all.config import calibrates_by_itself, least_limits, tune_setting
 from dl4all.errors import ConfigError, DeviceError, Dl4allError
-from dl4all.runtime import file_cache, measurements, registry, spirv
+from dl4all.runtime import registry, spirv
 from dl4all.runtime.cpu import blas
 from dl4all.runtime.cpu.llvm import provider, target, thread_pool
 from dl4all.runtime.kompute.library import kp
+from dl4all.runtime.records import file_cache, measurements
 from dl4all.runtime.spirv import compilers
 from dl4all.runtime.vulkan.instance import (
     VALIDATION_LAYER,

@@ -13,8 +13,9 @@ from rich.table import Table
 from dl4all.calibration import calibrate as calibrate_device
 from dl4all.config import device_setting
 from dl4all.errors import Dl4allError
-from dl4all.runtime import measurements, registry, selection
+from dl4all.runtime import registry, selection
 from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.records import measurements
 from dl4all.runtime.vulkan.buffer import free_memory, memory_types
 from dl4all.runtime.vulkan.discovery import physical_devices
 

@@ -18,7 +18,7 @@ from dl4all.errors import ArgumentError, DeviceError, Dl4allError
 from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.kernels.autotune import SPACES, Outcome, Space
 from dl4all.ops.linalg import matvec
-from dl4all.runtime import device_records
+from dl4all.runtime.records import device_records
 
 WAIT_SECONDS = 10.0  # for another process that measures
 MIN_SECONDS = 0.1  # for a problem, even if less is left of the budget

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dl4all.errors import FolderInUseError
-from dl4all.runtime import file_lock
+from dl4all.runtime.records import file_lock
 
 LOCK_FILE = ".lock"
 """Locked by the writer of the folder in which it is; its text says who that is."""

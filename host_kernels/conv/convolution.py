@@ -29,8 +29,8 @@ from dl4all.host_kernels.conv.parts import (
 from dl4all.host_kernels.conv.slots import Form, SumsEpilogue
 from dl4all.host_kernels.lib.dot_tiles import DotTile, tile_for
 from dl4all.host_kernels.lib.rows import CHUNK
-from dl4all.ops.conv import host_fft
 from dl4all.ops.conv.convolution import ConvArgs
+from dl4all.ops.conv.on_host import fft as host_fft
 from dl4all.ops.conv.window import three_axes
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel

@@ -10,7 +10,7 @@ import venv
 from pathlib import Path
 from typing import NamedTuple
 
-from dl4all.runtime import file_cache
+from dl4all.runtime.records import file_cache
 
 PIP_SECONDS = 1800
 

@@ -21,8 +21,9 @@ from pathlib import Path
 
 from dl4all import config
 from dl4all.errors import BackendMissingError, ConfigError, ShaderError
-from dl4all.runtime import file_cache, fork
+from dl4all.runtime import fork
 from dl4all.runtime.bounded_dict import BoundedDict
+from dl4all.runtime.records import file_cache
 from dl4all.runtime.spirv import compilers, module_store
 from dl4all.runtime.spirv.reflect import BufferBinding, Interface, reflect
 

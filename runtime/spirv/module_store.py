@@ -4,7 +4,7 @@ A key stands for everything that decides what a module does: the source, its inc
 target. It does not name a compiler, so the wheel's modules serve any machine, and a shader that was edited
 never meets a stale one. The user's own files name the compiler as well, so that a better one takes over.
 
-``tail -c +33 FILE | spirv-dis`` shows one (:mod:`dl4all.runtime.file_cache`).
+``tail -c +33 FILE | spirv-dis`` shows one (:mod:`dl4all.runtime.records.file_cache`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dl4all.runtime.file_cache import folder
+from dl4all.runtime.records.file_cache import folder
 
 # The options in shaderc.py and glslc.py. Change it with them.
 TARGET = "vulkan1.1 spirv1.3 unoptimised main"

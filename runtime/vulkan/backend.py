@@ -16,10 +16,11 @@ from dl4all.runtime.requirements import FEATURES
 from dl4all.runtime.spirv import SpirvModule
 from dl4all.runtime.unowned import unowned
 from dl4all.runtime.validation import check_allocation
-from dl4all.runtime.vulkan import debug_names, features
+from dl4all.runtime.vulkan import features
 from dl4all.runtime.vulkan.buffer import VulkanBuffer, free_memory, memory_types
 from dl4all.runtime.vulkan.commands import CommandWriter
-from dl4all.runtime.vulkan.debug_names import DebugNames, LabellingWriter
+from dl4all.runtime.vulkan.debug import debug_names
+from dl4all.runtime.vulkan.debug.debug_names import DebugNames, LabellingWriter
 from dl4all.runtime.vulkan.discovery import PhysicalDevice, check_memory, physical_devices
 from dl4all.runtime.vulkan.instance import api, check, instance
 from dl4all.runtime.vulkan.pipeline_cache import PipelineCache

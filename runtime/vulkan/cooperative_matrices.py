@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from dl4all.runtime.device_info import CooperativeMatrix
-from dl4all.runtime.vulkan.debug_tools import function
+from dl4all.runtime.vulkan.debug.debug_tools import function
 from dl4all.runtime.vulkan.instance import api
 
 EXTENSION = "VK_KHR_cooperative_matrix"

@@ -10,7 +10,7 @@ from typing import Any
 from dl4all.config import debug_names_setting
 from dl4all.errors import BackendMissingError, DeviceError, DeviceLostError, OutOfMemoryError
 from dl4all.runtime import fork
-from dl4all.runtime.vulkan import debug_tools
+from dl4all.runtime.vulkan.debug import debug_tools
 
 NO_LOADER = (
     "the Vulkan loader (libvulkan.so.1) is missing; install it together with a driver: "

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dl4all.errors import DeviceError
-from dl4all.runtime import file_cache
+from dl4all.runtime.records import file_cache
 from dl4all.runtime.vulkan.discovery import PhysicalDevice
 from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.structs import create, destroy

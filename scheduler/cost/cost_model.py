@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dl4all.runtime import measurements, speed_records
 from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.records import measurements, speed_records
 from dl4all.runtime.registry import hardware_name
 from dl4all.runtime.work import Speeds
 

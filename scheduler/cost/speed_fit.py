@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
-from dl4all.runtime import speed_records
 from dl4all.runtime.profiler.recorder import RecordedEvent
+from dl4all.runtime.records import speed_records
 from dl4all.runtime.registry import hardware_name
 from dl4all.runtime.work import Speeds
 from dl4all.scheduler.cost.cost_model import calibrated

@@ -15,7 +15,8 @@ from queue import Empty, SimpleQueue
 import psutil
 
 from dl4all import config
-from dl4all.runtime import file_cache, fork
+from dl4all.runtime import fork
+from dl4all.runtime.records import file_cache
 from dl4all.scheduler.device import current
 from dl4all.scheduler.monitor import statistics
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 import dl4all as dl
-from dl4all.runtime import file_cache, measurements, registry, speed_records, spirv
-from dl4all.runtime.measurements import Measurement
+from dl4all.runtime import registry, spirv
+from dl4all.runtime.records import file_cache, measurements, speed_records
+from dl4all.runtime.records.measurements import Measurement
 from dl4all.runtime.work import Speeds
 from dl4all.scheduler.device import current
 from tests.support.mutations import mutate

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import dl4all as dl
-from dl4all.runtime import device_records
+from dl4all.runtime.records import device_records
 
 SECONDS = 30.0  # many times what a child takes; then it is killed, and that is the finding
 HANGS = "hangs"

@@ -12,8 +12,9 @@ import pytest
 
 import dl4all as dl
 from dl4all.io import load_checkpoint, save_checkpoint
-from dl4all.runtime import device_records, file_cache, measurements, registry
-from dl4all.runtime.measurements import Measurement
+from dl4all.runtime import registry
+from dl4all.runtime.records import device_records, file_cache, measurements
+from dl4all.runtime.records.measurements import Measurement
 from dl4all.scheduler.monitor import published, publisher
 from dl4all.scheduler.monitor.publisher import _Publisher
 from tests.conftest import REPOSITORY

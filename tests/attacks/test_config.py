@@ -13,7 +13,8 @@ import pytest
 import dl4all as dl
 from dl4all import config
 from dl4all.errors import ConfigError
-from dl4all.runtime import file_cache, registry
+from dl4all.runtime import registry
+from dl4all.runtime.records import file_cache
 from dl4all.training.config import read_config
 from tests.conftest import need
 from tests.support.subcases import each

@@ -17,9 +17,10 @@ from click.testing import CliRunner
 import dl4all as dl
 from dl4all.cli import cli
 from dl4all.errors import OutOfMemoryError
-from dl4all.runtime import measurements, registry
+from dl4all.runtime import registry
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.runtime.measurements import Measurement
+from dl4all.runtime.records import measurements
+from dl4all.runtime.records.measurements import Measurement
 from tests.cli.conftest import Command
 from tests.support.forked_process import COMMAND, run_forked
 

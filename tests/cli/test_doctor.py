@@ -15,10 +15,11 @@ import pytest
 import dl4all as dl
 from dl4all.cli import checks
 from dl4all.errors import BackendMissingError, DeviceError
-from dl4all.runtime import file_cache, measurements, registry
+from dl4all.runtime import registry
 from dl4all.runtime.cpu import blas
 from dl4all.runtime.device_info import DeviceType
-from dl4all.runtime.measurements import Measurement
+from dl4all.runtime.records import file_cache, measurements
+from dl4all.runtime.records.measurements import Measurement
 from dl4all.runtime.spirv import compilers
 from tests.support.forked_process import COMMAND, run_forked
 

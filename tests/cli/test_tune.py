@@ -19,7 +19,7 @@ from dl4all.errors import OutOfMemoryError
 from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.kernels.autotune import SPACES
 from dl4all.ops.linalg import gemm, matvec
-from dl4all.runtime import device_records
+from dl4all.runtime.records import device_records
 from tests.cli.conftest import Command
 from tests.conftest import need
 

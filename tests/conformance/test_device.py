@@ -18,7 +18,7 @@ from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.runtime.vulkan.instance import check
 from dl4all.runtime.vulkan.timestamps import Ticks
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.kernels import Kernels, step, words, write_shaders
+from dl4all.testing.conformance.support.kernels import Kernels, step, words, write_shaders
 from tests.conformance.targets import VULKAN
 from tests.conftest import need
 

@@ -13,8 +13,8 @@ import pytest
 
 import dl4all as dl
 from dl4all.host_kernels.conv.convolution import convolution_launch
-from dl4all.ops.conv import host
 from dl4all.ops.conv.convolution import ConvArgs
+from dl4all.ops.conv.on_host import convolution as host
 from dl4all.ops.core.kernels import host_kernel
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch
 from dl4all.ops.core.kernels.launch import NoKernel

@@ -17,7 +17,7 @@ import pytest
 from dl4all.errors import FolderInUseError
 from dl4all.io import checkpoint, checkpoints, load_checkpoint, lock_folder, mark_best, save_checkpoint
 from dl4all.io.folder_lock import LOCK_FILE
-from dl4all.runtime import file_lock
+from dl4all.runtime.records import file_lock
 from tests.support.forked_process import ForkedProcess
 
 HOLDER = """

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from dl4all.errors import BackendMissingError
-from dl4all.runtime import file_cache, spirv
+from dl4all.runtime import spirv
+from dl4all.runtime.records import file_cache
 from dl4all.runtime.spirv import compilers
 from tests.conftest import REPOSITORY
 from tests.support.forked_process import ForkedProcess
@@ -21,7 +22,7 @@ from tests.support.forked_process import ForkedProcess
 WRITER = """
 import sys
 from pathlib import Path
-from dl4all.runtime import file_cache
+from dl4all.runtime.records import file_cache
 file = Path(sys.argv[1])
 print("ready", flush=True)
 while True:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dl4all.runtime.file_lock import NO_LOCKS, try_lock
+from dl4all.runtime.records.file_lock import NO_LOCKS, try_lock
 
 
 def test_the_second_does_not_get_it(tmp_path: Path) -> None:

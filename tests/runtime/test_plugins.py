@@ -15,8 +15,9 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import BackendMissingError, UnknownDeviceError
-from dl4all.runtime import measurements, plugins, registry
+from dl4all.runtime import plugins, registry
 from dl4all.runtime.plugins import BUILT_IN, DeviceSource
+from dl4all.runtime.records import measurements
 from tests.conftest import REPOSITORY, run_python
 
 GOOD = """

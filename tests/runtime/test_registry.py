@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from dl4all.errors import BackendMissingError, ConfigError, DeviceError, UnknownDeviceError
-from dl4all.runtime import measurements, registry
+from dl4all.runtime import registry
 from dl4all.runtime.cpu.backend import CpuBackend, describe
 from dl4all.runtime.device_info import DeviceInfo, DeviceType
 from dl4all.runtime.kompute import backend as kompute_backend
-from dl4all.runtime.measurements import Measurement
 from dl4all.runtime.plugins import BUILT_IN
 from dl4all.runtime.profiler import recorder
+from dl4all.runtime.records import measurements
+from dl4all.runtime.records.measurements import Measurement
 from dl4all.runtime.registry import Found, auto, devices, find, open_device, resolve
 from dl4all.runtime.vulkan import backend as vulkan_backend
 

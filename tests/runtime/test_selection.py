@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dl4all.runtime.device_info import DeviceInfo, DeviceType
-from dl4all.runtime.measurements import Measurement
+from dl4all.runtime.records.measurements import Measurement
 from dl4all.runtime.selection import (
     LAST,
     PREFERRED,

@@ -70,7 +70,8 @@ print(len(names))
 """
 ONE_GPU = """
 import dl4all as dl
-from dl4all.runtime import measurements, registry
+from dl4all.runtime import registry
+from dl4all.runtime.records import measurements
 discovery._device_type = lambda number: "discrete"
 gpu, cpu = dl.devices()
 print(len(gpu.drivers))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dl4all.testing.conformance.kernels import write_shaders
+from dl4all.testing.conformance.support.kernels import write_shaders
 from tests.conftest import need, run_python, write_layer_settings
 
 # Two dependent dispatches, with room for something wrong before and after.

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import dl4all as dl
-from dl4all.runtime import measurements
 from dl4all.runtime.null.backend import NullBackend, describe
 from dl4all.runtime.protocols import Dispatch
+from dl4all.runtime.records import measurements
 from dl4all.scheduler.cost.cost_model import CAUTION, SLOWEST, rates
 from dl4all.scheduler.device.device import Device
 

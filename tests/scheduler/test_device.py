@@ -22,7 +22,7 @@ from dl4all.scheduler.device.current import device as open_device
 from dl4all.scheduler.device.current import synchronize
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
-from dl4all.testing.conformance.kernels import write_shaders
+from dl4all.testing.conformance.support.kernels import write_shaders
 from tests.conftest import need
 
 STEP = Shader("step.comp")

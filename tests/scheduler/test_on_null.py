@@ -18,7 +18,7 @@ from dl4all.runtime.null.faults import FaultyBackend
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
-from dl4all.testing.conformance.kernels import write_shaders
+from dl4all.testing.conformance.support.kernels import write_shaders
 
 PUSH = struct.pack("<II", 1, 1)
 STEP = Shader("step.comp")

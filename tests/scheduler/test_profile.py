@@ -21,7 +21,7 @@ from dl4all.runtime.vulkan import stream as vulkan_stream
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.runtime.vulkan.timestamps import Timestamps
 from dl4all.scheduler.monitor import profile as module
-from dl4all.testing.conformance.kernels import Kernels, put, write_shaders
+from dl4all.testing.conformance.support.kernels import Kernels, put, write_shaders
 from tests.conftest import need
 
 

@@ -13,9 +13,9 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError
-from dl4all.runtime import device_records, file_cache, speed_records
 from dl4all.runtime.null.backend import NullBackend
 from dl4all.runtime.profiler.recorder import RecordedEvent
+from dl4all.runtime.records import device_records, file_cache, speed_records
 from dl4all.runtime.work import Speeds
 from dl4all.scheduler.cost.cost_model import calibrated, speeds
 from dl4all.scheduler.cost.speed_fit import fit, keep, samples

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.ops.conv import host
 from dl4all.ops.conv.convolution import ConvArgs
+from dl4all.ops.conv.on_host import convolution as host
 from dl4all.ops.conv.scratch import KeptScratch
 from dl4all.ops.core.kernels.host_work import TENSOR, BodyCall
 from dl4all.ops.core.tensor_base import Shape

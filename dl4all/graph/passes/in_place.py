@@ -21,7 +21,7 @@ from dl4all.graph.ir.graph import (
     Value,
     buffers_of,
 )
-from dl4all.graph.passes.elementwise_fusion import is_candidate, parts_of
+from dl4all.graph.passes.fusion.elementwise_fusion import is_candidate, parts_of
 from dl4all.scheduler.device.current import device as find_device
 
 

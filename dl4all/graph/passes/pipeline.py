@@ -11,24 +11,24 @@ from dl4all.errors import ArgumentError, GraphError
 from dl4all.graph.ir.graph import Graph, shaders_of
 from dl4all.graph.ir.verifier import verify
 from dl4all.graph.passes.algebraic_simplification import algebraic_simplification
-from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
 from dl4all.graph.passes.channel_factors import channel_factors
 from dl4all.graph.passes.common_commands import common_commands
 from dl4all.graph.passes.common_subexpressions import common_subexpressions
 from dl4all.graph.passes.concatenation import concatenation
 from dl4all.graph.passes.constant_folding import constant_folding
 from dl4all.graph.passes.dead_code import dead_code
-from dl4all.graph.passes.elementwise_fusion import elementwise_fusion
-from dl4all.graph.passes.epilogues import epilogues
+from dl4all.graph.passes.fusion.batch_norm_folding import batch_norm_folding
+from dl4all.graph.passes.fusion.elementwise_fusion import elementwise_fusion
+from dl4all.graph.passes.fusion.epilogues import epilogues
+from dl4all.graph.passes.fusion.optimizer_fusion import optimizer_fusion
+from dl4all.graph.passes.fusion.reduction_fusion import reduction_fusion
+from dl4all.graph.passes.fusion.winograd_repairs import winograd_repairs
 from dl4all.graph.passes.in_place import in_place
-from dl4all.graph.passes.optimizer_fusion import optimizer_fusion
 from dl4all.graph.passes.preamble import preamble
 from dl4all.graph.passes.recomputation import recomputation
-from dl4all.graph.passes.reduction_fusion import reduction_fusion
 from dl4all.graph.passes.row_statistics import row_statistics
 from dl4all.graph.passes.slice_gradients import slice_gradients
 from dl4all.graph.passes.whole_copies import whole_copies
-from dl4all.graph.passes.winograd_repairs import winograd_repairs
 from dl4all.runtime import spirv
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from dl4all.graph.codegen.elementwise_kernel import FusedKernel, combine, is_elementwise
 from dl4all.graph.ir.graph import Graph, Node, Value, is_private
-from dl4all.graph.passes.elementwise_fusion import cost, fused, is_candidate, parts_of
+from dl4all.graph.passes.fusion.elementwise_fusion import cost, fused, is_candidate, parts_of
 from dl4all.ops.core.expressions.expression import functions_of
 from dl4all.scheduler.device.current import device as find_device
 from dl4all.scheduler.device.device import Device

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.conv import algorithms, host, integers
+from dl4all.ops.conv import algorithms, integers
+from dl4all.ops.conv.on_host import convolution as host
 from dl4all.ops.conv.problem import problem_of
 from dl4all.ops.conv.window import Window, checked_output_size, sizes, window
 from dl4all.ops.core.checks import check_float, check_images, check_numbers

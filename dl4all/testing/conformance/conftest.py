@@ -10,7 +10,7 @@ import pytest
 from dl4all.errors import Dl4allError
 from dl4all.runtime.protocols import Backend
 from dl4all.testing.conformance.harness import Bench, Open
-from dl4all.testing.conformance.kernels import Kernels, write_shaders
+from dl4all.testing.conformance.support.kernels import Kernels, write_shaders
 from dl4all.testing.conformance.targets import Way, ways_of
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.runtime.protocols import Backend, Capabilities, Command, Dispatch, MemoryKind, Ran, Stream
-from dl4all.testing.conformance.kernels import POISON, Kernels, Words, get, put
+from dl4all.testing.conformance.support.kernels import POISON, Kernels, Words, get, put
 
 
 class Bench:

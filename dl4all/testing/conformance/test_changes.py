@@ -11,7 +11,7 @@ import pytest
 from dl4all.errors import ArgumentError, DeviceError
 from dl4all.runtime.protocols import Command, Copy, Dispatch, Fill, span
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.kernels import pushed, step, words
+from dl4all.testing.conformance.support.kernels import pushed, step, words
 
 N = 1000
 pytestmark = pytest.mark.usefixtures("programs", "data")

@@ -9,7 +9,7 @@ import pytest
 
 from dl4all.runtime.protocols import Copy, Fill, span
 from dl4all.testing.conformance.harness import Bench, Open
-from dl4all.testing.conformance.kernels import bytes_of, step, words
+from dl4all.testing.conformance.support.kernels import bytes_of, step, words
 
 N = 64
 

@@ -13,7 +13,7 @@ from dl4all.errors import ShaderError
 from dl4all.runtime.protocols import Dispatch, span
 from dl4all.runtime.requirements import FEATURES
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.kernels import words
+from dl4all.testing.conformance.support.kernels import words
 
 pytestmark = pytest.mark.usefixtures("programs")
 N, K = 101, 12345

@@ -11,7 +11,7 @@ from dl4all.errors import ArgumentError, DeviceError, ShaderError
 from dl4all.runtime.protocols import Dispatch, span
 from dl4all.runtime.requirements import MAX_BINDINGS
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.kernels import placed, pushed, words
+from dl4all.testing.conformance.support.kernels import placed, pushed, words
 
 pytestmark = pytest.mark.usefixtures("programs")
 ENOUGH = 65535  # workgroups along one side: what every device allows

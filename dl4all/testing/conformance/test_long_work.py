@@ -9,7 +9,7 @@ import pytest
 
 from dl4all.runtime.protocols import SUBMISSION_SECONDS, Command, Copy, Dispatch, Fill, Grid, span
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.kernels import placed, pushed, step, words
+from dl4all.testing.conformance.support.kernels import placed, pushed, step, words
 
 pytestmark = pytest.mark.usefixtures("programs", "data")
 GRIDS: list[Grid] = [

@@ -10,7 +10,7 @@ import pytest
 from dl4all.errors import ArgumentError, Dl4allError, OutOfMemoryError
 from dl4all.runtime.protocols import Fill, MemoryKind, span
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.kernels import bytes_of, step, words
+from dl4all.testing.conformance.support.kernels import bytes_of, step, words
 
 KINDS: tuple[MemoryKind, ...] = ("device", "host")
 SIZES = (1, 2, 3, 4, 5, 255, 256, 257, 1023, 4099, 65537, 1_000_003)

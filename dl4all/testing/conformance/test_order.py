@@ -13,8 +13,8 @@ import pytest
 
 from dl4all.runtime.protocols import span
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.kernels import bytes_of, step, words
-from dl4all.testing.conformance.oracle import MemoryPiece, Model, OracleStep
+from dl4all.testing.conformance.support.kernels import bytes_of, step, words
+from dl4all.testing.conformance.support.oracle import MemoryPiece, Model, OracleStep
 
 pytestmark = pytest.mark.usefixtures("data")
 N = 1000

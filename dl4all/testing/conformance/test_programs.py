@@ -8,7 +8,7 @@ import pytest
 from dl4all.errors import DeviceError, ShaderError
 from dl4all.runtime.protocols import Dispatch, span
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.kernels import POISON, pushed, step, words
+from dl4all.testing.conformance.support.kernels import POISON, pushed, step, words
 
 EIGHTH = int(np.float32(0.125).view(np.uint32))
 QUARTER = int(np.float32(0.25).view(np.uint32))

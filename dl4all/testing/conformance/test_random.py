@@ -9,7 +9,14 @@ import pytest
 
 from dl4all.runtime.protocols import Dispatch
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.oracle import DISPATCHES, HOST, TRANSFERS, MemoryPiece, Model, OracleStep
+from dl4all.testing.conformance.support.oracle import (
+    DISPATCHES,
+    HOST,
+    TRANSFERS,
+    MemoryPiece,
+    Model,
+    OracleStep,
+)
 
 pytestmark = pytest.mark.usefixtures("data")
 

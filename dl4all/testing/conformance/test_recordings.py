@@ -10,7 +10,7 @@ import pytest
 
 from dl4all.runtime.protocols import Command, Copy, Fill, span
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.kernels import bytes_of, pushed, step, words
+from dl4all.testing.conformance.support.kernels import bytes_of, pushed, step, words
 
 N = 1000
 data = pytest.mark.usefixtures("data")

@@ -11,7 +11,7 @@ import pytest
 
 from dl4all.runtime.protocols import Copy, Event, Fill, Stream, span
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.kernels import busy, bytes_of, step, words
+from dl4all.testing.conformance.support.kernels import busy, bytes_of, step, words
 
 N = 1000
 PATIENCE = 60.0  # seconds; what takes longer has stopped

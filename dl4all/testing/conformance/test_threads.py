@@ -13,7 +13,7 @@ import pytest
 
 from dl4all.runtime.protocols import Copy, Fill, span
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.kernels import bytes_of, get, step, words
+from dl4all.testing.conformance.support.kernels import bytes_of, get, step, words
 
 pytestmark = pytest.mark.usefixtures("data")
 N = 1009

@@ -10,7 +10,7 @@ import pytest
 
 from dl4all.runtime.protocols import span
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.kernels import bytes_of, step, words
+from dl4all.testing.conformance.support.kernels import bytes_of, step, words
 
 pytestmark = pytest.mark.usefixtures("programs")
 N = 64

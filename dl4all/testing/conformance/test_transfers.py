@@ -11,7 +11,7 @@ import pytest
 from dl4all.errors import ArgumentError
 from dl4all.runtime.protocols import Copy, Fill, span
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.kernels import bytes_of, step, words
+from dl4all.testing.conformance.support.kernels import bytes_of, step, words
 
 pytestmark = pytest.mark.usefixtures("data")
 Bytes = npt.NDArray[np.uint8]

@@ -15,7 +15,7 @@ import pytest
 from dl4all.errors import ArgumentError, DeviceError, Dl4allError
 from dl4all.runtime.protocols import Copy, Dispatch, Event, Fill, Span, Stream, span
 from dl4all.testing.conformance.harness import Bench, Open
-from dl4all.testing.conformance.kernels import pushed, step, words
+from dl4all.testing.conformance.support.kernels import pushed, step, words
 
 N = 64
 Mistake = Callable[[Bench, Any, Any], Dispatch]

@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dl4all.errors import ShaderError
-from dl4all.runtime import file_cache, fork
+from dl4all.runtime import fork
 from dl4all.runtime.cpu.llvm import target
 from dl4all.runtime.cpu.llvm.target import Target
+from dl4all.runtime.records import file_cache
 
 FOLDER = "cpu"
 FORMAT = 2  # of the files

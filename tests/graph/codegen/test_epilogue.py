@@ -13,8 +13,8 @@ import dl4all as dl
 from dl4all.graph.codegen.epilogue import COORDINATES, Place, epilogue_of, number, place_of
 from dl4all.graph.ir.graph import BoundLaunch, Operand, Value
 from dl4all.graph.ir.verifier import verify
-from dl4all.graph.passes import epilogues as module
-from dl4all.graph.passes.epilogues import epilogues
+from dl4all.graph.passes.fusion import epilogues as module
+from dl4all.graph.passes.fusion.epilogues import epilogues
 from dl4all.graph.tracing.trace import trace
 from dl4all.ops import all_shaders
 from dl4all.ops.conv.algorithms import forced

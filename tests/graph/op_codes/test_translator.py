@@ -20,7 +20,7 @@ from dl4all.graph.op_codes.interpreter import VARIANTS, InterpreterVariant, vari
 from dl4all.graph.op_codes.op_rules import OPS
 from dl4all.graph.op_codes.simulator import steps
 from dl4all.graph.op_codes.translator import Lowered, lower
-from dl4all.graph.passes.optimizer_fusion import optimizer_fusion
+from dl4all.graph.passes.fusion.optimizer_fusion import optimizer_fusion
 from dl4all.graph.tracing.trace import trace
 from dl4all.nn import functional as F
 from dl4all.ops import REGISTRY

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dl4all.graph.ir.graph import Graph, GraphBuffer, Node, Operand, Value
-from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
+from dl4all.graph.passes.fusion.batch_norm_folding import batch_norm_folding
 from dl4all.graph.passes.preamble import preamble
 from dl4all.graph.tracing.recapture import Draft
 from dl4all.ops.core.op import REGISTRY

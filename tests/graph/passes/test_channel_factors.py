@@ -11,8 +11,8 @@ import dl4all as dl
 from dl4all.graph.ir.graph import BoundLaunch, Graph
 from dl4all.graph.passes.channel_factors import channel_factors
 from dl4all.graph.passes.common_commands import common_commands
-from dl4all.graph.passes.epilogues import epilogues
-from dl4all.graph.passes.reduction_fusion import reduction_fusion
+from dl4all.graph.passes.fusion.epilogues import epilogues
+from dl4all.graph.passes.fusion.reduction_fusion import reduction_fusion
 from tests.conftest import need
 from tests.support.operands import generator
 from tests.support.traced_functions import Traced, commands_of, traced

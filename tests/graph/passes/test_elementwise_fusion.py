@@ -13,7 +13,7 @@ import dl4all as dl
 from dl4all.errors import BackendMissingError
 from dl4all.graph.codegen.elementwise_kernel import combine
 from dl4all.graph.ir.graph import Graph
-from dl4all.graph.passes.elementwise_fusion import LAUNCH_BYTES, cost, elementwise_fusion, reachability
+from dl4all.graph.passes.fusion.elementwise_fusion import LAUNCH_BYTES, cost, elementwise_fusion, reachability
 from dl4all.graph.tracing.trace import trace
 from dl4all.runtime import spirv
 from dl4all.runtime.spirv import compilers

@@ -10,7 +10,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.graph.ir.verifier import verify
-from dl4all.graph.passes.epilogues import epilogues
+from dl4all.graph.passes.fusion.epilogues import epilogues
 from dl4all.ops.conv.algorithms import forced
 from dl4all.ops.core.kernels import autotune
 from dl4all.ops.linalg import gemm

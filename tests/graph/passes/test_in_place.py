@@ -13,7 +13,7 @@ import dl4all as dl
 from dl4all.allocator.planner import lower_bound
 from dl4all.graph.ir.graph import Graph
 from dl4all.graph.ir.verifier import verify
-from dl4all.graph.passes.elementwise_fusion import elementwise_fusion
+from dl4all.graph.passes.fusion.elementwise_fusion import elementwise_fusion
 from dl4all.graph.passes.in_place import in_place
 from dl4all.graph.run.executable import lifetimes
 from dl4all.graph.tracing.trace import trace

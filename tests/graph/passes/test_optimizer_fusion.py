@@ -22,7 +22,7 @@ from dl4all.graph.ir.graph import (
     Value,
     VaryingWord,
 )
-from dl4all.graph.passes.optimizer_fusion import MOST_COPIED, STEP, optimizer_fusion
+from dl4all.graph.passes.fusion.optimizer_fusion import MOST_COPIED, STEP, optimizer_fusion
 from dl4all.graph.run.multi_tensor_launches import expand
 from dl4all.graph.tracing.recapture import Draft
 from dl4all.ops.core.kernels.launch import ceil_div, pack

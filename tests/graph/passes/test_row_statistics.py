@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.graph.passes.epilogues import epilogues
-from dl4all.graph.passes.reduction_fusion import reduction_fusion
+from dl4all.graph.passes.fusion.epilogues import epilogues
+from dl4all.graph.passes.fusion.reduction_fusion import reduction_fusion
 from dl4all.graph.passes.row_statistics import row_statistics
 from tests.conftest import need
 from tests.support.operands import generator

@@ -9,8 +9,8 @@ import numpy as np
 
 import dl4all as dl
 from dl4all.graph.ir.graph import Graph, MultiTensorLaunch
-from dl4all.graph.passes.batch_norm_folding import batch_norm_folding
-from dl4all.graph.passes.optimizer_fusion import optimizer_fusion
+from dl4all.graph.passes.fusion.batch_norm_folding import batch_norm_folding
+from dl4all.graph.passes.fusion.optimizer_fusion import optimizer_fusion
 from dl4all.graph.passes.preamble import preamble
 from dl4all.nn import functional as F
 from tests.support.graph_execution import Execution, traced

@@ -6,7 +6,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.graph.ir.verifier import verify
-from dl4all.graph.passes.elementwise_fusion import elementwise_fusion
+from dl4all.graph.passes.fusion.elementwise_fusion import elementwise_fusion
 from dl4all.graph.passes.whole_copies import whole_copies
 from dl4all.graph.tracing.trace import trace
 from tests.conftest import need

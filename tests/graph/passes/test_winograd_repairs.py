@@ -10,8 +10,8 @@ import pytest
 import dl4all as dl
 from dl4all.graph.ir.graph import BoundLaunch, Graph
 from dl4all.graph.ir.verifier import verify
-from dl4all.graph.passes.epilogues import epilogues
-from dl4all.graph.passes.winograd_repairs import winograd_repairs
+from dl4all.graph.passes.fusion.epilogues import epilogues
+from dl4all.graph.passes.fusion.winograd_repairs import winograd_repairs
 from dl4all.graph.tracing.trace import trace
 from dl4all.ops.conv import winograd
 from dl4all.ops.conv.algorithms import forced

@@ -11,7 +11,8 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.conv import algorithms, direct, host_im2col, im2col
+from dl4all.ops.conv import algorithms, direct, im2col
+from dl4all.ops.conv.on_host import im2col as host_im2col
 from tests.support.numpy_bodies import device as device
 from tests.support.operands import generator, numbers
 from tests.support.torch_cases import compare_with_torch

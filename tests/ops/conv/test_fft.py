@@ -10,8 +10,10 @@ import numpy.typing as npt
 import pytest
 
 import dl4all as dl
-from dl4all.ops.conv import algorithms, fft, host, host_fft
+from dl4all.ops.conv import algorithms, fft
 from dl4all.ops.conv.fft_plan import FftPlan, best_plan
+from dl4all.ops.conv.on_host import convolution as host
+from dl4all.ops.conv.on_host import fft as host_fft
 from dl4all.ops.conv.problem import Direction, Problem
 from dl4all.ops.conv.window import Window
 from dl4all.runtime.device_info import DeviceInfo

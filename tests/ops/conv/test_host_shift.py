@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dl4all.ops.conv import host, host_shift
+from dl4all.ops.conv.on_host import convolution as host
+from dl4all.ops.conv.on_host import shift as host_shift
 from dl4all.ops.conv.window import Window
 
 WINDOWS = [  # size, kernel, before, behind, dilation, groups

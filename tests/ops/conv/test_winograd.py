@@ -14,7 +14,7 @@ import dl4all as dl
 from dl4all import nn
 from dl4all.errors import Dl4allError
 from dl4all.ops.conv import algorithms, filter_cache, im2col, winograd
-from dl4all.ops.conv import host as conv_host
+from dl4all.ops.conv.on_host import convolution as conv_host
 from dl4all.ops.conv.problem import Problem
 from dl4all.ops.conv.window import Window
 from dl4all.ops.core.op import empty

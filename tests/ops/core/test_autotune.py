@@ -13,7 +13,7 @@ import pytest
 import dl4all as dl
 from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.kernels.autotune import Space, choose
-from dl4all.runtime import device_records
+from dl4all.runtime.records import device_records
 from tests.conftest import REPOSITORY
 from tests.support.autotune_harness import Bench, lucky
 from tests.support.forked_process import ForkedProcess

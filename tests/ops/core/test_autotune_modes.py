@@ -13,7 +13,7 @@ from dl4all.config import tune_setting
 from dl4all.errors import ConfigError, DeviceLostError, OutOfMemoryError
 from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.kernels.autotune import choose
-from dl4all.runtime import device_records
+from dl4all.runtime.records import device_records
 from tests.support.autotune_harness import SECONDS, Bench, lucky
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dl4all.runtime.kompute.backend import KomputeBackend
-from dl4all.testing.conformance.kernels import Kernels, write_shaders
+from dl4all.testing.conformance.support.kernels import Kernels, write_shaders
 from tests.conftest import need
 
 

@@ -15,7 +15,7 @@ from dl4all.runtime.kompute import bound_program
 from dl4all.runtime.kompute.backend import KomputeBackend
 from dl4all.runtime.kompute.library import typed
 from dl4all.runtime.protocols import Copy, Dispatch, Fill, span
-from dl4all.testing.conformance.kernels import Kernels, get, poison, pushed, put, step, words
+from dl4all.testing.conformance.support.kernels import Kernels, get, poison, pushed, put, step, words
 
 pytestmark = pytest.mark.vulkan
 N = 1000

@@ -13,7 +13,7 @@ import pytest
 from dl4all.errors import ArgumentError, DeviceError, OutOfMemoryError
 from dl4all.runtime.kompute.backend import KomputeBackend
 from dl4all.runtime.protocols import Copy, Fill, span
-from dl4all.testing.conformance.kernels import Kernels, get, poison, put, words
+from dl4all.testing.conformance.support.kernels import Kernels, get, poison, put, words
 
 pytestmark = pytest.mark.vulkan
 N = 1000

@@ -14,7 +14,16 @@ from dl4all.runtime.hazards import accesses
 from dl4all.runtime.kompute.backend import KomputeBackend
 from dl4all.runtime.kompute.recording import groups
 from dl4all.runtime.protocols import Command, Copy, Dispatch, Fill, Span, span
-from dl4all.testing.conformance.kernels import Kernels, bytes_of, get, poison, pushed, put, step, words
+from dl4all.testing.conformance.support.kernels import (
+    Kernels,
+    bytes_of,
+    get,
+    poison,
+    pushed,
+    put,
+    step,
+    words,
+)
 
 N = 1000
 

@@ -26,7 +26,7 @@ from dl4all.runtime.null.backend import NullBackend, describe
 from dl4all.runtime.null.faults import Call, FaultyBackend
 from dl4all.runtime.protocols import Backend, Copy, Dispatch, Fill, Span, span
 from dl4all.runtime.spirv import Shader, SpirvModule, load
-from dl4all.testing.conformance.kernels import write_shaders
+from dl4all.testing.conformance.support.kernels import write_shaders
 
 PUSH = bytes(8)
 COUNTED = {"record_event": "event", "wait_event": "wait", "new_stream": "stream"}  # else as the call is named

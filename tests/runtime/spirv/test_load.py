@@ -14,7 +14,8 @@ import pytest
 
 from dl4all import shaders
 from dl4all.errors import BackendMissingError, ShaderError
-from dl4all.runtime import file_cache, spirv
+from dl4all.runtime import spirv
+from dl4all.runtime.records import file_cache
 from dl4all.runtime.spirv import Shader, build, compilers, load, module_store
 from tests.support.forked_process import ForkedProcess
 
@@ -290,7 +291,7 @@ def test_two_processes_load_the_same_shader_at_once(
 
 def test_a_reader_never_sees_a_part_of_a_file(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from dl4all.runtime import file_cache\n"
+        "import sys; from pathlib import Path; from dl4all.runtime.records import file_cache\n"
         "for _ in range(100): file_cache.write(Path(sys.argv[1]), sys.argv[2].encode() * 20_000)"
     )
     file = tmp_path / "module.spv"

@@ -10,12 +10,12 @@ import pytest
 import dl4all as dl
 from dl4all.runtime import op_regions
 from dl4all.runtime.protocols import Copy, span
-from dl4all.runtime.vulkan import debug_names, debug_tools
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.runtime.vulkan.commands import CommandWriter
-from dl4all.runtime.vulkan.debug_names import DebugNames, LabellingWriter
+from dl4all.runtime.vulkan.debug import debug_names, debug_tools
+from dl4all.runtime.vulkan.debug.debug_names import DebugNames, LabellingWriter
 from dl4all.runtime.vulkan.instance import api, instance
-from dl4all.testing.conformance.kernels import write_shaders
+from dl4all.testing.conformance.support.kernels import write_shaders
 from tests.conftest import need, run_python
 from tests.runtime.test_validation import messages_of
 from tests.runtime.vulkan.scene import module, play, step
@@ -150,7 +150,7 @@ def test_drivers_are_asked_for_tools() -> None:
 ALONE = """
 import dl4all as dl
 from dl4all.runtime import op_regions
-from dl4all.runtime.vulkan import debug_names, debug_tools
+from dl4all.runtime.vulkan.debug import debug_names, debug_tools
 TOOLS
 begun = []
 made = debug_names.LabellingWriter._begin_label

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dl4all.runtime import file_cache
+from dl4all.runtime.records import file_cache
 from dl4all.runtime.vulkan.backend import VulkanBackend
 from dl4all.runtime.vulkan.discovery import physical_devices
 from dl4all.runtime.vulkan.instance import api

@@ -32,10 +32,11 @@ import numpy.typing as npt
 from dl4all import config
 from dl4all.errors import ArgumentError, DeviceError, DeviceLostError, Dl4allError, OutOfMemoryError
 from dl4all.ops.core.tensor_base import TensorBase, from_host
-from dl4all.runtime import device_records, file_cache, fork
+from dl4all.runtime import fork
 from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.profiler import recorder
+from dl4all.runtime.records import device_records, file_cache
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.listeners import capture, launch_log
 
@@ -232,7 +233,7 @@ def tune(space: Space[Q, C], device: Device, problem: Q, seconds: float) -> Outc
     """Find the fastest candidate for a problem, store it on disk, and use it from now on.
 
     The caller must keep other processes from tuning at the same time, by
-    :func:`dl4all.runtime.device_records.alone`.
+    :func:`dl4all.runtime.records.device_records.alone`.
 
     Raises:
         OutOfMemoryError: the problem does not fit the device.

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dl4all.runtime import file_cache
 from dl4all.runtime.cpu.llvm import target
 from dl4all.runtime.cpu.llvm.compiler import FOLDER, HeldFunction, LlvmCompiler
 from dl4all.runtime.cpu.llvm.ir import IrModule
+from dl4all.runtime.records import file_cache
 from tests.conftest import run_python
 from tests.support.subcases import FULL
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from dl4all.config import least_limits
-from dl4all.runtime import file_cache, file_lock
 from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.records import file_cache, file_lock
 
 logger = logging.getLogger("dl4all")
 

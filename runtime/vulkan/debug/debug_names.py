@@ -2,7 +2,8 @@
 
 RenderDoc, Radeon GPU Profiler, Nsight and the validation layers show pipelines, buffers and queues under
 these names, and the commands of a command buffer as a tree: the user's regions, ops, dispatches. Whether
-anybody looks is for :mod:`dl4all.runtime.vulkan.debug_tools` to say; where nobody does, none of this is made.
+anybody looks is for :mod:`dl4all.runtime.vulkan.debug.debug_tools` to say; where nobody does, none of this is
+made.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.op_regions import Region
 from dl4all.runtime.protocols import Copy, Fill, Grid
 from dl4all.runtime.vulkan.commands import CommandWriter
-from dl4all.runtime.vulkan.debug_tools import function
+from dl4all.runtime.vulkan.debug.debug_tools import function
 from dl4all.runtime.vulkan.instance import api
 from dl4all.runtime.vulkan.structs import array, struct
 

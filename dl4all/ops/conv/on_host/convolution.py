@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import math
 
-from dl4all.ops.conv import host_depthwise, host_fft, host_im2col, host_shift
+from dl4all.ops.conv.on_host import depthwise as host_depthwise
+from dl4all.ops.conv.on_host import fft as host_fft
+from dl4all.ops.conv.on_host import im2col as host_im2col
+from dl4all.ops.conv.on_host import shift as host_shift
 from dl4all.ops.conv.scratch import NEW, Scratch
 from dl4all.ops.conv.window import NDArray, Window
 from dl4all.ops.core.tensor_base import Shape

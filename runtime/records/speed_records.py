@@ -1,4 +1,4 @@
-"""The speeds that were fitted to profiles of a device: a record (:mod:`dl4all.runtime.device_records`) each.
+"""The speeds that were fitted to profiles of a device: a record each.
 
 They say more than a calibration, which runs one product and one copy: how fast each class of kernels is.
 """
@@ -10,8 +10,8 @@ import logging
 import math
 from typing import Any
 
-from dl4all.runtime import device_records
 from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.records import device_records
 from dl4all.runtime.work import Speeds
 
 FORMAT = 1  # raised when the meaning of a number changes

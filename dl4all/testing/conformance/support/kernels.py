@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dl4all.runtime.protocols import Backend, Dispatch, Grid, MemoryKind, Program, Span, Stream, span
 from dl4all.runtime.spirv import Shader, SpirvModule, load
-from dl4all.testing.conformance.sources import SOURCES
+from dl4all.testing.conformance.support.sources import SOURCES
 
 Words = npt.NDArray[np.uint32]
 LOCAL = 64  # invocations of a workgroup in the one-dimensional kernels

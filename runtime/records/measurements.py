@@ -1,4 +1,4 @@
-"""The measured speed of each device: a record (:mod:`dl4all.runtime.device_records`) for each backend.
+"""The measured speed of each device: a record for each device and backend.
 
 After an update of the driver, or of what is measured, a device counts as not measured; measuring again takes
 two seconds.
@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dl4all.runtime import device_records
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.runtime.device_records import alone as alone
+from dl4all.runtime.records import device_records
+from dl4all.runtime.records.device_records import alone as alone
 
 # Raised when the meaning of a number changes or the shaders become much faster: old records no longer count.
 FORMAT = 2

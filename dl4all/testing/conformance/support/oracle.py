@@ -12,7 +12,7 @@ import numpy as np
 
 from dl4all.runtime.protocols import Command, Copy, Dispatch, Fill, Span, Stream, span
 from dl4all.testing.conformance.harness import Bench
-from dl4all.testing.conformance.kernels import Words, bytes_of, step, words
+from dl4all.testing.conformance.support.kernels import Words, bytes_of, step, words
 
 DISPATCHES = {"step": 2, "step_in_place": 1, "rotate": 2, "add": 3}  # how many pieces each takes
 TRANSFERS = {"copy": 2, "fill": 1}

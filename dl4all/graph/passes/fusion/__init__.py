@@ -1,0 +1,1 @@
+"""Passes that merge the kernels of several nodes into one."""

@@ -1,0 +1,1 @@
+"""Kernels of the suite, their sources, and what they have to give."""

@@ -1,0 +1,1 @@
+"""Vulkan's debugging tools: names of objects, and labels for captures."""
