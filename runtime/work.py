@@ -42,10 +42,10 @@ class Speeds:
 
 
 @dataclass
-class Work:
+class WorkCounts:
     """Launches, bytes of operands and results, and floating point operations by class of kernels.
 
-    >>> (Work(1, 100.0) + Work(2, 50.0, {"conv": 8.0}) * 2).seconds(Speeds(1.0, 0.1, 0.5))
+    >>> (WorkCounts(1, 100.0) + WorkCounts(2, 50.0, {"conv": 8.0}) * 2).seconds(Speeds(1.0, 0.1, 0.5))
     33.0
     """
 
@@ -60,17 +60,17 @@ class Work:
         if flops:
             self.flops[kind] = self.flops.get(kind, 0.0) + flops
 
-    def __add__(self, other: Work) -> Work:
+    def __add__(self, other: WorkCounts) -> WorkCounts:
         kinds = self.flops.keys() | other.flops.keys()
         flops = {kind: self.flops.get(kind, 0.0) + other.flops.get(kind, 0.0) for kind in kinds}
-        return Work(self.launches + other.launches, self.nbytes + other.nbytes, flops)
+        return WorkCounts(self.launches + other.launches, self.nbytes + other.nbytes, flops)
 
-    def __sub__(self, other: Work) -> Work:
+    def __sub__(self, other: WorkCounts) -> WorkCounts:
         return self + other * -1.0
 
-    def __mul__(self, factor: float) -> Work:
+    def __mul__(self, factor: float) -> WorkCounts:
         flops = {kind: count * factor for kind, count in self.flops.items()}
-        return Work(self.launches * factor, self.nbytes * factor, flops)
+        return WorkCounts(self.launches * factor, self.nbytes * factor, flops)
 
     def seconds(self, speeds: Speeds) -> float:
         """The seconds of a device of these speeds."""

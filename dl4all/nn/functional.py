@@ -1,5 +1,6 @@
-"""The functions behind the layers, where PyTorch has them; their types are in the stub, functional.pyi."""
+"""The functions behind the layers, where PyTorch has them."""
 
+# Their types are in the stub, functional.pyi.
 from __future__ import annotations
 
 from dl4all import ops

@@ -20,7 +20,7 @@ from dl4all.runtime.simulated import clock
 from dl4all.runtime.simulated.description import Description, Failure
 from dl4all.runtime.simulated.timetable import Timetable
 from dl4all.runtime.spirv import SpirvModule
-from dl4all.runtime.work import Work
+from dl4all.runtime.work import WorkCounts
 
 SMALL_BYTES = 1 << 20
 """Results that nothing computes are 0 up to this size: numbers that programs look at, such as a loss."""
@@ -49,7 +49,7 @@ class SimulatedBackend:
         self.speeds = description.speeds
         self.computes = description.computes
         self.stream = CpuStream()
-        self.work = Work()  # all that was done
+        self.work = WorkCounts()  # all that was done
         self.busy = 0.0  # virtual seconds of kernels
         self.moved = {"upload": 0, "download": 0}  # bytes
         self.computed_until = 0.0

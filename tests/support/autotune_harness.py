@@ -12,7 +12,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.ops.core.kernels import autotune
-from dl4all.ops.core.kernels.autotune import Space, TuningWork, choose
+from dl4all.ops.core.kernels.autotune import Space, Work, choose
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 
 RIGHT = np.array([1.0, -2.0, 4.0], np.float32)
@@ -50,9 +50,9 @@ class Bench:
         self.asked += 1
         return "usual", "other"
 
-    def prepare(self, device: dl.Device, problem: int) -> TuningWork[str]:
+    def prepare(self, device: dl.Device, problem: int) -> Work[str]:
         out: TensorBase = from_host(TensorBase, np.zeros(3, np.float32), device, copy=True)
-        return TuningWork(functools.partial(self.run, out), out)
+        return Work(functools.partial(self.run, out), out)
 
     def run(self, out: TensorBase, candidate: str) -> None:
         self.ran.append(candidate)

@@ -103,7 +103,7 @@ def test_mypy_knows_the_public_types(tmp_path: Path) -> None:
 
 # Signatures without Any
 
-STUBS = ("ops/__init__.pyi", "tensor/methods.pyi", "nn/functional.pyi")
+STUBS = ("ops/__init__.pyi", "tensor/mixins/methods.pyi", "nn/functional.pyi")
 
 TENSOR_FILES = (
     "tensor/creation.py",

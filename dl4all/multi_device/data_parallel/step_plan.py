@@ -10,7 +10,7 @@ from dl4all.multi_device.data_parallel.reduction import BUCKET_BYTES
 from dl4all.multi_device.trace.work_trace import BatchWork
 from dl4all.nn.module import Module
 from dl4all.nn.modules.normalization import BatchNorm
-from dl4all.runtime.work import Speeds, Work
+from dl4all.runtime.work import Speeds, WorkCounts
 from dl4all.scheduler.cost.cost_model import speeds
 from dl4all.scheduler.device.device import Device
 
@@ -84,7 +84,7 @@ def predict(
         work.step.at(n).seconds(speeds(d)) if n else 0.0 for d, n in zip(devices, rows, strict=True)
     )
     rates = speeds(primary)
-    update = Work(sizes.tensors, UPDATE_TENSORS * sizes.nbytes).seconds(rates)
+    update = WorkCounts(sizes.tensors, UPDATE_TENSORS * sizes.nbytes).seconds(rates)
     if [device for device, _ in used] == [primary]:
         sent = rates.upload(rows[0] * row_nbytes)
         return StepPlan(tuple(devices), tuple(rows), compute, sent + max(compute) + update)
@@ -103,6 +103,6 @@ def predict(
         forward, backward = max(forward, ahead), max(backward, back)
     latency = max(speeds(device).transfer + speeds(device).launch for device, _ in used)
     meeting = sizes.exchanges * 2 * latency
-    add = Work(sizes.tensors, 3 * sizes.nbytes).seconds(rates)
+    add = WorkCounts(sizes.tensors, 3 * sizes.nbytes).seconds(rates)
     seconds = forward + backward + meeting + rates.upload(tail) + add + update
     return StepPlan(tuple(devices), tuple(rows), compute, seconds)

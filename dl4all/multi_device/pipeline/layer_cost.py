@@ -12,7 +12,7 @@ from dl4all.multi_device.replica import structure_copy
 from dl4all.multi_device.trace.call_sequence import nbytes_of
 from dl4all.multi_device.trace.work_trace import ENDLESS, ModuleWork, trace_work
 from dl4all.nn.module import Module
-from dl4all.runtime.work import Work
+from dl4all.runtime.work import WorkCounts
 from dl4all.scheduler.cost.simulation import simulated_device
 from dl4all.tensor.tensor import Tensor
 
@@ -22,8 +22,8 @@ class LayerCost:
     """Of one layer, for one micro-batch. Sizes are in bytes."""
 
     name: str
-    forward: Work
-    backward: Work
+    forward: WorkCounts
+    backward: WorkCounts
     learned: int  # parameters with gradients
     constant: int  # other parameters, and buffers
     kept: int  # for the way back, without what layers before keep anyway
@@ -108,8 +108,8 @@ def _cost(layer: ChainLayer, works: Sequence[ModuleWork], output: int) -> LayerC
         most = max(most, kept + work.workspace)
     return LayerCost(
         layer.name,
-        sum((work.forward for work in works), Work()),
-        sum((work.backward for work in works), Work()),
+        sum((work.forward for work in works), WorkCounts()),
+        sum((work.backward for work in works), WorkCounts()),
         learned,
         sum(map(nbytes_of, state.values())) - learned,
         kept,

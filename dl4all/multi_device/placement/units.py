@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dl4all.multi_device.trace.work_trace import LOSS, ModuleWork, WorkTrace
-from dl4all.runtime.work import Work
+from dl4all.runtime.work import WorkCounts
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,11 @@ class Unit:
     name: str
     modules: tuple[str, ...]
     """Paths of the modules that are called, each once."""
-    forward: Work
-    backward: Work
-    accumulation: Work
+    forward: WorkCounts
+    backward: WorkCounts
+    accumulation: WorkCounts
     """Adding the gradients of a micro-batch to those of earlier ones."""
-    update: Work
+    update: WorkCounts
     """The optimizer's step."""
     parameters: int
     gradients: int
@@ -79,11 +79,11 @@ def _unit(part: Sequence[ModuleWork], training: bool, optimizer_bytes: float) ->
     return Unit(
         name=_common(list(paths)),
         modules=tuple(paths),
-        forward=sum((module.forward for module in part), Work()),
-        backward=sum((module.backward for module in part), Work()),
-        accumulation=Work(len(trained), 3.0 * sum(trained)),
+        forward=sum((module.forward for module in part), WorkCounts()),
+        backward=sum((module.backward for module in part), WorkCounts()),
+        accumulation=WorkCounts(len(trained), 3.0 * sum(trained)),
         # Reads and writes the parameters and the state, and reads the gradients.
-        update=Work(len(trained), 3.0 * sum(trained) + 2.0 * state),
+        update=WorkCounts(len(trained), 3.0 * sum(trained) + 2.0 * state),
         parameters=sum(module.parameters for module in part),
         gradients=sum(trained),
         optimizer=state,

@@ -16,7 +16,7 @@ from dl4all.multi_device.structure import tensors_of
 from dl4all.nn.module import Module
 from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.runtime.work import Work
+from dl4all.runtime.work import WorkCounts
 from dl4all.scheduler.device.device import Device
 
 
@@ -28,8 +28,8 @@ class ModuleCall:
     module: Module | None  # None between the calls of modules
     within: tuple[int, ...]  # the calls of modules that it is part of, by number, the outermost first
     child: str = ""  # the path of the module directly below the network that it is part of
-    forward: Work = field(default_factory=Work)
-    backward: Work = field(default_factory=Work)
+    forward: WorkCounts = field(default_factory=WorkCounts)
+    backward: WorkCounts = field(default_factory=WorkCounts)
     saved: int = 0  # bytes that stay for the backward pass
     output: int = 0  # bytes of a module's results
     keeps_output: bool = True  # whether these stay, too; taken for granted where they are not known

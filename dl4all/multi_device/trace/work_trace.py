@@ -25,7 +25,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.random import generator
 from dl4all.runtime.simulated import clock
-from dl4all.runtime.work import Work
+from dl4all.runtime.work import WorkCounts
 from dl4all.scheduler.cost.simulation import simulated_device
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor.creation import empty, from_numpy
@@ -52,8 +52,8 @@ class ModuleWork:
     """As ``named_modules`` has it; ``"(loss)"`` for what follows the model."""
     kind: str
     """The name of the module's class; empty for ops between calls of modules."""
-    forward: Work
-    backward: Work
+    forward: WorkCounts
+    backward: WorkCounts
     parameters: int = 0
     """Bytes of its parameters."""
     trained: tuple[int, ...] = ()
@@ -74,7 +74,7 @@ class ModuleWork:
     """Bytes that go on if the model is cut behind this module; None where it cannot be cut."""
 
     @property
-    def step(self) -> Work:
+    def step(self) -> WorkCounts:
         """Forward and backward."""
         return self.forward + self.backward
 
@@ -88,17 +88,17 @@ class WorkTrace(NamedTuple):
     training: bool
 
     @property
-    def forward(self) -> Work:
+    def forward(self) -> WorkCounts:
         """That of the whole model, and of the loss if there is one."""
-        return sum((module.forward for module in self.modules), Work())
+        return sum((module.forward for module in self.modules), WorkCounts())
 
     @property
-    def backward(self) -> Work:
+    def backward(self) -> WorkCounts:
         """That of the whole model, and of the loss if there is one."""
-        return sum((module.backward for module in self.modules), Work())
+        return sum((module.backward for module in self.modules), WorkCounts())
 
     @property
-    def step(self) -> Work:
+    def step(self) -> WorkCounts:
         """Forward and backward."""
         return self.forward + self.backward
 
@@ -269,10 +269,10 @@ def _with_workspace(modules: Sequence[ModuleWork], calls: Sequence[ModuleCall]) 
 class Share(NamedTuple):
     """Work that grows with the batch: seconds, bytes and operations of a batch are linear in its size."""
 
-    fixed: Work
-    per_sample: Work
+    fixed: WorkCounts
+    per_sample: WorkCounts
 
-    def at(self, batch: int) -> Work:
+    def at(self, batch: int) -> WorkCounts:
         """The work with a batch."""
         return self.fixed + self.per_sample * batch
 
@@ -321,7 +321,7 @@ def batch_work(
     )
 
 
-def _share(once: Work, twice: Work, batch: int) -> Share:
+def _share(once: WorkCounts, twice: WorkCounts, batch: int) -> Share:
     per_sample = (twice - once) * (1 / batch)
     return Share(once - per_sample * batch, per_sample)
 

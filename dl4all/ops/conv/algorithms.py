@@ -156,7 +156,7 @@ def _fits(device: Device, name: str, key: tuple[int | str, ...]) -> bool:
     return BY_NAME[name].supports(device.info, problem, direction)
 
 
-def _prepare(device: Device, case: Case) -> autotune.TuningWork[str]:
+def _prepare(device: Device, case: Case) -> autotune.Work[str]:
     direction, problem = case
     x = autotune.uninitialized(device, problem.images, problem.channels, *problem.size)
     filters = (problem.filters, problem.channels // problem.groups, *problem.win.kernel)
@@ -171,7 +171,7 @@ def _prepare(device: Device, case: Case) -> autotune.TuningWork[str]:
     def run(name: str) -> None:
         getattr(BY_NAME[name], direction)(out, *operands, problem)
 
-    return autotune.TuningWork(run, out)
+    return autotune.Work(run, out)
 
 
 def _layer(

@@ -156,7 +156,7 @@ def compiles() -> bool:
     return True
 
 
-def _prepare(device: Device, p: GemmProblem) -> autotune.TuningWork[CooperativeTile | None]:
+def _prepare(device: Device, p: GemmProblem) -> autotune.Work[CooperativeTile | None]:
     problem, (a, b, c) = plain.prepare_dense(device, p)
 
     def run(tile: CooperativeTile | None) -> None:
@@ -166,7 +166,7 @@ def _prepare(device: Device, p: GemmProblem) -> autotune.TuningWork[CooperativeT
         else:
             cooperative_gemm(tile, c, a, b, None, problem)
 
-    return autotune.TuningWork(run, c)
+    return autotune.Work(run, c)
 
 
 SPACE: autotune.Space[GemmProblem, CooperativeTile | None] = autotune.declare(

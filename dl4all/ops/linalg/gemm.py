@@ -393,9 +393,9 @@ def prepare_dense(device: Device, p: GemmProblem) -> tuple[GemmProblem, tuple[An
     return dense, (a, b, c)
 
 
-def _prepare(device: Device, p: GemmProblem) -> autotune.TuningWork[GemmTile]:
+def _prepare(device: Device, p: GemmProblem) -> autotune.Work[GemmTile]:
     dense, (a, b, c) = prepare_dense(device, p)
-    return autotune.TuningWork(lambda tile: gemm_with_tile(tile, c, a, b, None, dense), c)
+    return autotune.Work(lambda tile: gemm_with_tile(tile, c, a, b, None, dense), c)
 
 
 def _dense_problem(

@@ -87,10 +87,10 @@ def _fits(device: Device, method: Method, key: tuple[int | str, ...]) -> bool:
     return method == "tiles" or int(key[2]) <= MAX_LOOP_BITS
 
 
-def _prepare(device: Device, p: MatvecProblem) -> autotune.TuningWork[Method]:
+def _prepare(device: Device, p: MatvecProblem) -> autotune.Work[Method]:
     shapes = (p.rows, p.inner), (p.features, p.inner), (p.rows, p.features)
     x, w, out = (autotune.uninitialized(device, *shape) for shape in shapes)
-    return autotune.TuningWork(lambda method: matvec_with_method(method, out, x, w, None, p.rows), out)
+    return autotune.Work(lambda method: matvec_with_method(method, out, x, w, None, p.rows), out)
 
 
 PROBLEMS = (

@@ -16,7 +16,7 @@ from dl4all.multi_device.pipeline.layer_cost import layer_costs
 from dl4all.multi_device.pipeline.ordered_partition import ordered_partition
 from dl4all.multi_device.placement.partition import UnitRange
 from dl4all.ops.random.generator import default_generator
-from dl4all.runtime.work import Work
+from dl4all.runtime.work import WorkCounts
 from dl4all.scheduler.cost.simulation import simulated_device
 
 RESNET = chain_of(dl.models.resnet18(4, 3, 2))
@@ -224,7 +224,7 @@ def test_the_work_of_layers_is_that_of_a_step() -> None:
     assert device.simulated is not None
     moved = dl.models.LeNet().to(device)
     moved(x.to(device)).backward(weights.to(device))
-    total = sum((cost.forward + cost.backward for cost in costs), Work())
+    total = sum((cost.forward + cost.backward for cost in costs), WorkCounts())
     ran = device.simulated.work
     # One by one, the layers' results get gradients that take no work of the loss's.
     assert total.flops == pytest.approx(ran.flops)

@@ -8,7 +8,7 @@ import dl4all as dl
 from dl4all import nn
 from dl4all.multi_device.placement.units import Unit, units
 from dl4all.multi_device.trace.work_trace import trace_work
-from dl4all.runtime.work import Work
+from dl4all.runtime.work import WorkCounts
 
 
 class Functional(nn.Module):
@@ -46,7 +46,7 @@ def test_nothing_is_lost() -> None:
         x = dl.rand(*shape, device="cpu")
         trace = trace_work(net, x)
         chain = units(trace, 8.0)
-        assert sum((unit.forward + unit.backward for unit in chain), Work()) == trace.step
+        assert sum((unit.forward + unit.backward for unit in chain), WorkCounts()) == trace.step
         assert sum(unit.parameters for unit in chain) == sum(p.nbytes for p in net.parameters())
         assert sum(unit.gradients for unit in chain) == sum(unit.parameters for unit in chain)
         assert sum(unit.saved for unit in chain) == sum(module.saved for module in trace.modules)
@@ -64,7 +64,7 @@ def test_state_and_update_of_optimizers() -> None:
     for state in (0.0, 4.0, 8.0):
         (unit,) = units_of(net, x, state=state)
         assert unit.optimizer == state / 4 * nbytes
-        assert unit.update == Work(2, (3 + 2 * state / 4) * nbytes)
+        assert unit.update == WorkCounts(2, (3 + 2 * state / 4) * nbytes)
         assert unit.static == 2 * nbytes + unit.optimizer
     (unit,) = units_of(net, x, training=False)
     assert (unit.optimizer, unit.gradients, unit.update.launches) == (0, 0, 0)

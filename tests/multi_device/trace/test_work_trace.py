@@ -12,7 +12,7 @@ from dl4all import nn
 from dl4all.errors import ArgumentError, ShapeError, TraceError
 from dl4all.multi_device.trace.work_trace import WorkTrace, batch_work, resized, trace_work
 from dl4all.runtime.simulated import clock
-from dl4all.runtime.work import Work
+from dl4all.runtime.work import WorkCounts
 from dl4all.scheduler.cost.simulation import simulated_device
 
 Case = tuple[nn.Module, dl.Tensor]
@@ -52,19 +52,19 @@ def cuts(trace: WorkTrace) -> dict[str, int]:
     return {module.path: module.cut for module in trace.modules if module.cut is not None}
 
 
-def assert_same_work(found: Work, expected: Work) -> None:
+def assert_same_work(found: WorkCounts, expected: WorkCounts) -> None:
     assert found.launches == expected.launches > 0
     assert found.nbytes == expected.nbytes > 0
     assert found.flops == expected.flops
 
 
-def counted(net: nn.Module, x: dl.Tensor, training: bool) -> Work:
+def counted(net: nn.Module, x: dl.Tensor, training: bool) -> WorkCounts:
     """The work of a step on a simulated device that the model is really on."""
     device = simulated_device(computes=False)
     assert device.simulated is not None
     net.to(device).train(training)
     x = x.to(device)
-    device.simulated.work = Work()
+    device.simulated.work = WorkCounts()
     with dl.set_grad_enabled(training):
         output = net(x)
     if training:

@@ -81,7 +81,7 @@ DIES = """
 import os
 import numpy as np
 import dl4all as dl
-from dl4all.ops.core import autotune
+from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 
 def prepare(device, q):

@@ -33,7 +33,9 @@ def test_lazy_tries_once_for_each_class(bench: Bench, way: str, monkeypatch: pyt
     else:
         monkeypatch.setenv("DL4ALL_TUNE", way.partition("=")[2])
     monkeypatch.setattr(autotune, "LAZY_SECONDS", SECONDS)
-    monkeypatch.setattr(autotune, "_State", functools.partial(autotune._TuningState, seconds=9 * SECONDS))
+    monkeypatch.setattr(
+        autotune, "_TuningState", functools.partial(autotune._TuningState, seconds=9 * SECONDS)
+    )
     bench.cost["third"] = 0.5
     assert bench.choose() == "third"
     assert bench.ran
@@ -50,7 +52,7 @@ def test_lazy_tries_once_for_each_class(bench: Bench, way: str, monkeypatch: pyt
 def lazily(monkeypatch: pytest.MonkeyPatch, each: float, total: float) -> None:
     monkeypatch.setenv("DL4ALL_TUNE", "lazy")
     monkeypatch.setattr(autotune, "LAZY_SECONDS", each)
-    monkeypatch.setattr(autotune, "_State", functools.partial(autotune._TuningState, seconds=total))
+    monkeypatch.setattr(autotune, "_TuningState", functools.partial(autotune._TuningState, seconds=total))
 
 
 def test_lazy_keeps_to_its_budgets(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

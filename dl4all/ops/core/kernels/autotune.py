@@ -62,7 +62,7 @@ logger = logging.getLogger("dl4all")
 clock = time.perf_counter
 
 
-class TuningWork(NamedTuple, Generic[C]):
+class Work(NamedTuple, Generic[C]):
     """A problem with random operands: ``run`` computes it with a candidate and fills ``out``."""
 
     run: Callable[[C], None]
@@ -93,7 +93,7 @@ class Space(Generic[Q, C]):
     key: Callable[[Q], Key]
     rule: Callable[[DeviceInfo, Key], Sequence[str]]
     fits: Callable[[Device, C, Key], bool]
-    prepare: Callable[[Device, Q], TuningWork[C]]
+    prepare: Callable[[Device, Q], Work[C]]
     problems: Sequence[tuple[str, Q]] = ()
     tolerance: float = TOLERANCE
     needs: frozenset[str] = frozenset()
@@ -157,7 +157,7 @@ UninitializedTensor.result_class = UninitializedTensor
 
 
 def uninitialized(device: Device, *shape: int) -> Any:
-    """A tensor of normally distributed numbers, for :class:`TuningWork`."""
+    """A tensor of normally distributed numbers, for :class:`Work`."""
     block = np.random.default_rng(0).standard_normal(4093, np.float32)  # a prime: rows are not all alike
     return from_host(UninitializedTensor, np.resize(block, shape), device, copy=False)
 
@@ -288,7 +288,7 @@ def search(space: Space[Q, C], device: Device, problem: Q, seconds: float) -> Ou
 def _agreeing(
     space: Space[Q, C],
     device: Device,
-    work: TuningWork[C],
+    work: Work[C],
     usual: str,
     fitting: Sequence[str],
     refused: dict[str, str],
@@ -312,7 +312,7 @@ def _agreeing(
     return agreeing
 
 
-def _result(work: TuningWork[C], candidate: C, device: Device) -> npt.NDArray[Any]:
+def _result(work: Work[C], candidate: C, device: Device) -> npt.NDArray[Any]:
     """The result of a candidate; nan where it writes nothing."""
     device.fill(work.out.storage, NAN)
     work.run(candidate)
@@ -320,7 +320,7 @@ def _result(work: TuningWork[C], candidate: C, device: Device) -> npt.NDArray[An
 
 
 def _mistake(
-    work: TuningWork[C],
+    work: Work[C],
     candidate: C,
     device: Device,
     expected: npt.NDArray[Any],
