@@ -42,6 +42,26 @@ def _expect(graph: Graph, *names: str) -> None:
         assert fnmatch.fnmatch(" ".join(node.name for node in graph.nodes), " ".join(names))
 
 
+PARTS: dict[str, Function] = {
+    "first row": lambda x: x[:1].add_(0.25),
+    "last row": lambda x: x[-1].mul_(0.5),
+    "columns": lambda x: x[:, 2:5].relu_(),
+    "every second row": lambda x: x[::2].add_(1.0),
+}
+
+
+@pytest.mark.vulkan
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("read", ["mean", "softmax"])
+def test_a_part_that_was_changed_in_place_is_not_all_that_is_read(part: str, read: str) -> None:
+    def function(x: dl.Tensor) -> dl.Tensor:
+        y = x.tanh()
+        PARTS[part](y)
+        return y.mean(1) if read == "mean" else y.softmax(1)
+
+    _fused(function, (5, 7))
+
+
 REDUCTIONS: dict[str, Function] = {
     "sum": lambda x, dim: x.sum(dim),
     "mean": lambda x, dim: x.mean(dim),
