@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from dl4all.graph.ir.graph import Argument, Node, Operand, Shape, Value
+from dl4all.graph.ir.graph import Argument, Graph, Node, Operand, Shape, Value
 from dl4all.ops.core.expressions.expression import (
     Binary,
     Conditional,
@@ -113,6 +113,16 @@ class FusedKernel:
 def is_elementwise(node: Node) -> bool:
     """Whether a node is an op that a kernel can take in, whatever its operands are."""
     return (node.op == "cast" or isinstance(REGISTRY.get(node.op), Elementwise)) and node.result is not None
+
+
+def is_whole(graph: Graph, operand: Operand) -> bool:
+    """Whether a tensor is all of its buffer, in order: readers need the rest of any other, too."""
+    nbytes = graph.buffers[operand.value.buffer].nbytes
+    return (
+        operand.dtype in ITEM_BYTES
+        and is_contiguous(operand)
+        and -(-operand.elements * ITEM_BYTES[operand.dtype] // 4) * 4 >= nbytes
+    )
 
 
 def is_contiguous(operand: Operand) -> bool:

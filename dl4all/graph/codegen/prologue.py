@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from dl4all.graph.codegen.elementwise_kernel import is_whole
 from dl4all.graph.codegen.epilogue import (
     FLOAT32,
     MAX_PUSH_BYTES,
@@ -141,6 +142,8 @@ def with_prologue(
     slots = None if before is None else slots_of(anchor, before)
     if before is None or slots is None:
         return None
+    if not all(node.result is not None and is_whole(graph, node.result) for node in nodes):
+        return None  # of a part that was changed in place, the anchor reads the rest, too
     prologue = prologue_of(nodes, [slot for slot in slots if slot is not None])
     if prologue is None:
         return None

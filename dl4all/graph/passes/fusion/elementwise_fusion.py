@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 from dl4all.graph.codegen import elementwise
 from dl4all.graph.codegen.elementwise_kernel import (
-    ITEM_BYTES,
     FusedKernel,
     combine,
-    is_contiguous,
     is_elementwise,
+    is_whole,
 )
 from dl4all.graph.ir.graph import BoundLaunch, Graph, Node, Value, buffers_of, is_private
 from dl4all.runtime import spirv
@@ -54,15 +53,12 @@ def is_candidate(node: Node, graph: Graph, read: Container[Value]) -> bool:
     """Whether a node is elementwise, writes one whole buffer, and depends on no number that varies from call
     to call. `read` are the values that any node reads: others that it writes are for itself."""
     result = node.result
-    if not is_elementwise(node) or result is None or result.dtype not in ITEM_BYTES:
+    if not is_elementwise(node) or result is None or not is_whole(graph, result):
         return False
-    nbytes = graph.buffers[result.value.buffer].nbytes
     others = [value for value in node.writes if value != result.value]
     return (
         result.value in node.writes
         and not any(value in read or not is_private(graph, value) for value in others)
-        and is_contiguous(result)
-        and -(-result.elements * ITEM_BYTES[result.dtype] // 4) * 4 >= nbytes
         and {value.buffer for value in node.reads} <= {operand.value.buffer for operand in node.tensors}
         and all(isinstance(c, BoundLaunch) and not c.varying for c in node.commands)
     )

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from dl4all.graph.codegen.prologue import prologue_of, slots_of, with_prologue
-from dl4all.graph.ir.graph import Graph, Node, Operand, is_private
+from dl4all.graph.ir.graph import Graph, Node, is_private
 from dl4all.graph.passes.device_limits import max_bindings
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.elementwise.declare import Elementwise
@@ -32,8 +30,6 @@ def reduction_fusion(graph: Graph) -> Graph:
         if result is None or not isinstance(REGISTRY.get(node.op), Elementwise):
             continue
         if node.writes != (result.value,) or not is_private(graph, result.value):
-            continue
-        if not _is_whole(graph, result):
             continue
         anchors = [
             anchor
@@ -61,11 +57,6 @@ def _merged(graph: Graph, position: int, anchor: int, front: tuple[Node, ...], b
     fused = with_prologue(graph, last, (node, *front), bindings)
     # An anchor may read the value elsewhere, too.
     return None if fused is None or node.result.value in fused.reads else fused
-
-
-def _is_whole(graph: Graph, result: Operand) -> bool:
-    """Whether a result is all of its buffer: after a change of a part, readers need the rest, too."""
-    return result.elements * np.dtype(result.dtype).itemsize == graph.buffers[result.value.buffer].nbytes
 
 
 def _lasts(graph: Graph, node: Node, position: int, anchor: int) -> bool:
