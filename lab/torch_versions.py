@@ -34,7 +34,7 @@ else:
 ROOT = Path(__file__).absolute().parents[1]
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 NEEDED = ("pytest", "pytest-xdist", "expecttest", "pyyaml", "hypothesis", "scikit-learn")
-"""What tests/pytorch/device needs beside dl4all's own requirements: names of pyproject.toml's extras."""
+"""Extras of pyproject.toml that tests/pytorch/device needs beside dl4all's own requirements."""
 SCIPY = "scipy"  # the samples of some entries of PyTorch's database of ops
 
 

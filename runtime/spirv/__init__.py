@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from dl4all import config
 from dl4all.errors import BackendMissingError, ConfigError, ShaderError
@@ -68,9 +69,20 @@ class Shader:
         return " ".join([self.path, *(f"-D{name}={value}" for name, value in sorted(self.defines))])
 
 
-Declared = tuple[tuple[str, str], ...]  # types in GLSL, and names
-PUSH_CONSTANTS: dict[str, list[tuple[frozenset[tuple[str, str]], Declared]]] = {}
-"""The first push constants that shaders are declared to have: by path, for those that have some macros."""
+class DeclaredConstants(Protocol):
+    """Push constants that shaders with some macros are declared to begin with."""
+
+    fields: tuple[tuple[str, str], ...]  # types in GLSL, and names
+    macros: frozenset[tuple[str, str]]
+
+
+PUSH_CONSTANTS: dict[str, list[DeclaredConstants]] = {}
+"""Declarations by the paths of shaders."""
+
+
+def declared_constants(shader: Shader) -> list[DeclaredConstants]:
+    """The push constants that are declared for a shader with its macros."""
+    return [one for one in PUSH_CONSTANTS.get(shader.path, ()) if one.macros.issubset(shader.defines)]
 
 
 @dataclass(frozen=True)
@@ -212,12 +224,10 @@ def _module(shader: Shader, code: bytes) -> SpirvModule:
 
 
 def _check_push_constants(shader: Shader, interface: Interface) -> None:
-    there = [f"{constant.type} {constant.name}" for constant in interface.push]
-    for macros, declared in PUSH_CONSTANTS.get(shader.path, ()):
-        if not macros.issubset(shader.defines):
-            continue
-        for position, (kind, name) in enumerate(declared):
-            found = there[position] if position < len(there) else "missing"
+    for declared in declared_constants(shader):
+        for position, (kind, name) in enumerate(declared.fields):
+            there = interface.push[position : position + 1]
+            found = f"{there[0].type} {there[0].name}" if there else "missing"
             if found not in (f"{kind} {name}", f"{kind} "):  # a compiler may leave names out
                 raise ShaderError(
                     f"{shader.name}: push constant {position} is declared as '{kind} {name}' and "

@@ -30,7 +30,7 @@ COMMAND = Path(sys.executable).with_name("dl4all")
 LATE = ("DL4ALL_", "XDG_", "VK_", "LP_", "MESA_", "HOME", "PYTEST_", "COLUMNS", "TERM", "TORCH_HOME", "PWD")
 """Variables that are read where they are needed. Others count while Python, the C library or NumPy starts."""
 START = dict(os.environ)
-"""What a server starts with, whatever the first test that needs one has done to the variables."""
+"""The variables of servers, whatever the first test that needs one has done to its own."""
 LONGEST = 1 << 17  # bytes of a request
 LIBRARY = "dl4all", "dl4all.cli", "dl4all.host_kernels"
 PYTORCH = *LIBRARY, "dl4all.torch"

@@ -1,4 +1,4 @@
-"""What lab/torch_versions.py decides before and after it makes an environment."""
+"""Decisions of lab/torch_versions.py before and after it makes an environment."""
 
 from __future__ import annotations
 

@@ -12,12 +12,10 @@ from collections import namedtuple
 from typing import Any
 
 from dl4all.ops.core.kernels.launch import pack
-from dl4all.runtime.spirv import PUSH_CONSTANTS
+from dl4all.runtime.spirv import PUSH_CONSTANTS, declared_constants
 from dl4all.scheduler.device.programs import Launch
 
 CODES = {"uint": "I", "int": "i", "float": "f"}
-
-_BLOCKS: dict[str, list[tuple[frozenset[tuple[str, str]], PushBlock]]] = {}
 
 
 class PushBlock:
@@ -41,17 +39,16 @@ class PushBlock:
         groups = [group.split(maxsplit=1) for group in declared.split(";") if group.strip()]
         declared_names = [(kind, name) for kind, names in groups for name in re.split(r",\s*", names.strip())]
         words = [word for kind, name in declared_names for word in _words(kind, name)]
-        fields = tuple(
+        self.fields = tuple(
             (f"{kind}[]" if "[" in name else kind, name.partition("[")[0]) for kind, name in declared_names
         )
         self.names = tuple(name for _, name in words)
         self.size = 4 * len(words)
         self._struct = struct.Struct("<" + "".join(CODES[kind] for kind, _ in words))
         self._tuple = _tuple_of(self.names)
-        condition = frozenset((name, str(value)) for name, value in macros.items())
+        self.macros = frozenset((name, str(value)) for name, value in macros.items())
         for path in (paths,) if isinstance(paths, str) else paths:
-            PUSH_CONSTANTS.setdefault(path, []).append((condition, fields))
-            _BLOCKS.setdefault(path, []).append((condition, self))
+            PUSH_CONSTANTS.setdefault(path, []).append(self)
 
     def pack(self, *values: int | float, **named: int | float) -> bytes:
         """The push constants; see :func:`~dl4all.ops.core.kernels.launch.pack`.
@@ -86,10 +83,9 @@ def push_constants(launch: Launch) -> Any:
     """The push constants of a launch, by the names that its shader has for them.
 
     Raises:
-        KeyError: none are declared for the shader.
+        ValueError: none are declared for the shader.
     """
-    defines = set(launch.shader.defines)
-    blocks = [block for macros, block in _BLOCKS[launch.shader.path] if macros <= defines]
+    blocks: list[Any] = [*declared_constants(launch.shader)]
     return max(blocks, key=lambda block: block.size).read(launch.push)
 
 
