@@ -19,7 +19,8 @@ PARTS = ("runtime", "allocator", "scheduler", "host_kernels")
 """Parts of the library beside ``dl4all``, which has links to them."""
 LISTENERS = re.compile(r"\b(capture|launch_log|recorder|op_regions)\b")
 LISTENING = ("scheduler/", "runtime/", "dl4all/graph/", "dl4all/pytorch/names/profiler")
-RIDDLE = re.compile(r"\s*(What|Where|How|Whom|Those)\b")
+Trees = dict[str, ast.Module]
+VAGUE = re.compile(r"\s*(What|Where|How|Whom|Those)\b")
 
 
 def sources(root: Path) -> dict[str, str]:
@@ -49,29 +50,50 @@ def imported(tree: ast.AST, modules: set[str]) -> Iterator[str]:
             yield from imported(node, modules)
 
 
-def counts(root: Path) -> dict[str, int]:
-    """The counts by what is counted."""
-    files = sources(root)
-    trees = {path: ast.parse(text) for path, text in files.items()}
-    modules = {module_of(path) for path in files}
+def circles(trees: Trees) -> list[list[str]]:
+    """The modules that import each other, directly or not."""
+    modules = {module_of(path) for path in trees}
     graph = networkx.DiGraph(
         (module_of(path), other)
         for path, tree in trees.items()
         for other in imported(tree, modules)
         if other in modules and other != module_of(path)
     )
-    texts = [
-        node.value.value
-        for tree in trees.values()
+    return [sorted(circle) for circle in networkx.strongly_connected_components(graph) if len(circle) > 1]
+
+
+def vague_definitions(trees: Trees) -> list[str]:
+    """The definitions that name no thing: a noun for a value, a verb for an action."""
+    return [
+        f"{path}:{node.lineno}: {node.value.value.strip().splitlines()[0]}"
+        for path, tree in trees.items()
         for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        and VAGUE.match(node.value.value)
     ]
-    classes = {
+
+
+def repeated_classes(trees: Trees) -> set[str]:
+    """The names of classes that stand in several files."""
+    places = {
         (node.name, path)
         for path, tree in trees.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     }
+    return {name for name, number in Counter(name for name, _ in places).items() if number > 1}
+
+
+def parsed(files: dict[str, str]) -> Trees:
+    return {path: ast.parse(text) for path, text in files.items()}
+
+
+def counts(root: Path) -> dict[str, int]:
+    """The counts by what is counted."""
+    files = sources(root)
+    trees = parsed(files)
     device = next(
         node
         for path, tree in trees.items()
@@ -100,14 +122,10 @@ def counts(root: Path) -> dict[str, int]:
         "files of the largest folder": max(Counter(Path(path).parent for path in files).values()),
         "methods of Device": sum(isinstance(node, ast.FunctionDef) for node in device.body),
         "lines of Python in the library": sum(text.count("\n") for text in files.values()),
-        "circles of files": sum(len(circle) > 1 for circle in networkx.strongly_connected_components(graph)),
+        "circles of files": len(circles(trees)),
         "generated lines": sum(path.read_text("utf-8").count("\n") for path in written),
-        "definitions that begin with What, Where, How, Whom, Those": sum(
-            isinstance(text, str) and bool(RIDDLE.match(text)) for text in texts
-        ),
-        "class names that stand in several files": sum(
-            number > 1 for number in Counter(name for name, _ in classes).values()
-        ),
+        "definitions that begin with What, Where, How, Whom, Those": len(vague_definitions(trees)),
+        "class names that stand in several files": len(repeated_classes(trees)),
     }
 
 

@@ -210,25 +210,6 @@ def test_every_module_says_what_it_is() -> None:
     assert {module: line for module, line in first_lines.items() if not line.endswith((".", ":", "?"))} == {}
 
 
-RIDDLES = re.compile(r"\s*(What|Where|How|Whom|Those)\b")
-
-
-def definitions(source: ast.Module) -> Iterator[str]:
-    """The strings that document modules, classes, functions and values."""
-    for node in ast.walk(source):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            yield str(node.value.value)
-
-
-def test_definitions_name_the_thing() -> None:
-    """A noun for a value, a verb for an action."""
-    wrong = {
-        module: [text.strip().split("\n")[0] for text in definitions(parsed(module)) if RIDDLES.match(text)]
-        for module in MODULES
-    }
-    assert {module: texts for module, texts in wrong.items() if texts} == {}
-
-
 def _public() -> dict[str, Any]:
     found = {}
     for space in (dl, dl.nn, dl.nn.functional):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import re
 from pathlib import Path
@@ -69,23 +68,6 @@ def test_host_kernels_lie_in_the_families_of_their_ops() -> None:
 def test_tests_lie_in_the_families_of_their_ops() -> None:
     folders = {path.name for path in (ROOT / "tests" / "ops").iterdir() if path.is_dir()}
     assert folders - {"__pycache__"} <= set(FAMILIES)
-
-
-SEVERAL_TIMES = {
-    *("Buffer", "Event", "Stream"),  # protocols of the runtime, and what people have of them
-    *("DataParallel", "GradScaler", "Transform", "autocast"),  # PyTorch has them several times
-}
-
-
-def test_a_class_name_stands_in_one_file() -> None:
-    """One word, one meaning."""
-    files: dict[str, set[Path]] = {}
-    for path in PYTHON:
-        if path.relative_to(ROOT).parts[0] in ("dl4all", *PARTS):
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-                if isinstance(node, ast.ClassDef):
-                    files.setdefault(node.name, set()).add(path)
-    assert {name for name, places in files.items() if len(places) > 1} == SEVERAL_TIMES
 
 
 def test_files_tell_one_story() -> None:
