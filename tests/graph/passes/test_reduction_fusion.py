@@ -60,7 +60,8 @@ def test_a_part_that_was_changed_in_place_is_not_all_that_is_read(name: str) -> 
     def function(x: dl.Tensor) -> dl.Tensor:
         y = x.tanh()
         y[:1].add_(0.25)
-        return REDUCTIONS[name](y, 1)
+        result: dl.Tensor = REDUCTIONS[name](y, 1)
+        return result
 
     _fused(function, (5, 7))
 
