@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from dl4all.multi_device.snapshot import Snapshot
 from dl4all.nn.module import Module, Parameter
 from dl4all.ops.core import tape
 from dl4all.ops.core.op import empty
@@ -73,9 +74,15 @@ class Replica:
         self._convert, self._memory = convert, memory
         self._model = model
         self.module = self._module_of(model)
+        self._seen: Snapshot | None = None
 
     def follow(self) -> None:
-        """Take over what has changed in the model since: memory, attributes, modes, modules."""
+        """Take over what has changed in the model since: memory, attributes, modes, modules.
+
+        What calls have changed of the copy is as in the model again.
+        """
+        if self._seen is not None and self._seen.holds():
+            return
         seen: set[int] = set()
         stack = [self._model]
         while stack:
@@ -91,6 +98,7 @@ class Replica:
             for name in self._names[id(source)] - vars(source).keys():
                 made.pop(name, None)
             self._names[id(source)] = set(vars(source))
+        self._seen = Snapshot([self._model, self.module])
 
     def _module_of(self, source: Module) -> Module:
         if id(source) in self._modules:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dl4all.tensor.tensor import Tensor
@@ -20,7 +20,7 @@ def map_tensors(value: Any, function: Callable[[Tensor], Any]) -> Any:
 
 def tensors_of(value: Any) -> list[Tensor]:
     """The tensors of a structure, in the order in which :func:`map_tensors` meets them."""
-    return list(leaves_of(value, (Tensor,)))
+    return leaves_of(value, (Tensor,))
 
 
 def map_leaves(value: Any, function: Callable[[Any], Any], kinds: tuple[type, ...]) -> Any:
@@ -40,10 +40,15 @@ def map_leaves(value: Any, function: Callable[[Any], Any], kinds: tuple[type, ..
     return value
 
 
-def leaves_of(value: Any, kinds: tuple[type, ...]) -> Iterator[Any]:
+def leaves_of(value: Any, kinds: tuple[type, ...]) -> list[Any]:
     """The leaves of a structure of these types, in the order in which :func:`map_leaves` meets them."""
-    if isinstance(value, kinds):
-        yield value
-    elif isinstance(value, (tuple, list, Mapping)):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from leaves_of(part, kinds)
+    leaves, stack = [], [value]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, kinds):
+            leaves.append(part)
+        elif isinstance(part, (tuple, list)):
+            stack += part[::-1]
+        elif isinstance(part, Mapping):
+            stack += [*part.values()][::-1]
+    return leaves

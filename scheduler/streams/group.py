@@ -64,6 +64,7 @@ class DeviceGroup:
         self.timeout = timeout
         self.retired: dict[Device, str] = {}
         """Devices that the group goes on without, and why."""
+        self._alive = self.devices
         self._streams: dict[Device, Stream] = {}
         self._lock = fork.lock()
         self._made_in = fork.generation  # its streams' threads are of this process
@@ -91,7 +92,7 @@ class DeviceGroup:
             ForkError: the group was made before this process was forked.
         """
         fork.check_own(self._made_in, "DeviceGroup")
-        return tuple(device for device in self.devices if device not in self.retired)
+        return self._alive
 
     @property
     def primary(self) -> Device:
@@ -136,6 +137,7 @@ class DeviceGroup:
             if device in self.retired:
                 return
             self.retired[device] = reason
+            self._alive = tuple(device for device in self.devices if device not in self.retired)
             stream = self._streams.pop(device, None)
         if stream is not None:
             stream.close()

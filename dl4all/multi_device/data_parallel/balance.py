@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
 
 from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.scheduler.device.device import Device
 
 GAIN = 0.05  # a new split must be that much faster: other shapes cost new kernels and memory
+NOISE = 0.01  # relative changes of measurements that make no new split
 MOST_BATCHES = 256  # numbers of rows whose split, or first step, is remembered
+FACTS = attrgetter("fixed", "link", "per_row", "most")  # of an estimate, other than what is measured
 MEMORY_OF_MEASUREMENTS = 0.7  # the weight of what was known in a new estimate
 
 
@@ -122,16 +126,22 @@ class Balance:
         self.estimates = estimates
         self.grain = 1
         self._last = BoundedDict[tuple[int, tuple[Device, ...]], list[int]](MOST_BATCHES)
+        self._kept: tuple[Any, list[int]] = None, []  # the last shares, and what they followed from
 
     def shares(self, rows: int, devices: Sequence[Device]) -> list[int]:
         """The rows of each device; those of the last batch as long as others would gain little."""
-        shares = self._shares(rows, devices)
-        for device, share in zip(devices, shares, strict=True):
-            self.estimates[device].given = share
+        known = [self.estimates[device] for device in devices]
+        factors = [e.factor and round(math.log(e.factor) / NOISE) for e in known]
+        basis = rows, self.grain, list(devices), factors, list(map(FACTS, known))
+        before, shares = self._kept
+        if basis != before:
+            shares = self._shares(rows, devices, known)
+            self._kept = basis, shares
+        for estimate, share in zip(known, shares, strict=True):
+            estimate.given = share
         return shares
 
-    def _shares(self, rows: int, devices: Sequence[Device]) -> list[int]:
-        known = [self.estimates[device] for device in devices]
+    def _shares(self, rows: int, devices: Sequence[Device], known: list[Estimate]) -> list[int]:
         measured = [estimate.factor for estimate in known if estimate.factor is not None]
         usual = math.exp(sum(map(math.log, measured)) / len(measured)) if measured else 1.0
         factors = [usual if estimate.factor is None else estimate.factor for estimate in known]

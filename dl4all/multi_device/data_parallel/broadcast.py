@@ -7,9 +7,8 @@ from typing import Any
 
 from dl4all.errors import DeviceError
 from dl4all.multi_device.data_parallel.copies import Fetch, write
+from dl4all.multi_device.data_parallel.model_parts import ModelParts
 from dl4all.multi_device.replica import Replica
-from dl4all.nn.module import Module
-from dl4all.nn.modules.normalization import BatchNorm
 from dl4all.runtime.profiler.phase import phase
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.threads import Condition
@@ -49,16 +48,15 @@ class Broadcast:
     A use of a parameter waits for its contents, so the first layers begin before the last have arrived.
 
     Args:
-        model: whose tensors are sent; it lies on the primary device.
         timeout: seconds that a replica waits for contents.
     """
 
-    def __init__(self, model: Module, timeout: float) -> None:
-        self._model, self._timeout = model, timeout
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
         self._sent: dict[tuple[Replica, int], tuple[Any, int, Any]] = {}  # from, version, to
         self._coming: list[_Arrival] = []  # that somebody may wait for
 
-    def begin(self, replicas: Sequence[Replica]) -> list[tuple[Fetch, _Arrival]]:
+    def begin(self, replicas: Sequence[Replica], model: ModelParts) -> list[tuple[Fetch, _Arrival]]:
         """Let what is stale in replicas wait for its contents; returns what :meth:`send` is to bring.
 
         The primary device begins to send before it gets other work.
@@ -68,13 +66,6 @@ class Broadcast:
         """
         if not all(arrival.come for arrival in self._coming):
             self.stop(DeviceError("[parallel] an earlier batch was interrupted"))
-        # Layers in training do not look at their running statistics. Frozen ones do, whatever the model does.
-        unseen = {
-            id(tensor)
-            for module in self._model.modules()
-            if isinstance(module, BatchNorm) and module.training
-            for tensor in module.buffers()
-        }
         arrivals: dict[int, tuple[Fetch, _Arrival]] = {}
         self._coming = []
         try:
@@ -83,7 +74,7 @@ class Broadcast:
                     state = source.storage, source.storage.version, made.storage
                     if source.device is made.device or self._sent.get((replica, key)) == state:
                         continue
-                    if key in unseen:
+                    if key in model.unseen:
                         continue
                     if key not in arrivals:
                         arrivals[key] = Fetch(source, "download", self._timeout), _Arrival()

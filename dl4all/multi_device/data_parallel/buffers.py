@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dl4all.multi_device.data_parallel.model_parts import ModelParts
 from dl4all.multi_device.replica import Replica
-from dl4all.nn.module import Module
-from dl4all.nn.modules.normalization import BatchNorm
 from dl4all.ops.core import tape
 from dl4all.ops.core.op import empty
 from dl4all.ops.memory.copy import copy_into
@@ -17,27 +16,27 @@ class Buffers:
     """The buffers as they were before a forward pass. The first shard's replica is the one that changes them.
 
     Args:
-        model: what the replicas are copies of.
+        model: the parts of what the replicas are copies of.
         first: the replica of the first shard.
     """
 
-    def __init__(self, model: Module, first: Replica) -> None:
-        statistics = {id(t) for m in model.modules() if isinstance(m, BatchNorm) for t in m.buffers()}
+    def __init__(self, model: ModelParts, first: Replica) -> None:
         self._first = first
         self._before: list[tuple[Tensor, int, Any]] = []  # with the version of the replica's, and a copy
-        if not model.training:
+        if not model.training or not model.buffers:
             return
         with tape.gradients(False):
-            for buffer in model.buffers():
-                if id(buffer) not in statistics:
-                    copy = None
-                    if first.pairs[id(buffer)][1].storage is buffer.storage:
-                        copy = empty(Tensor, buffer.shape, buffer.dtype, buffer.device, "buffer")
-                        copy_into(copy, buffer)
-                    self._before.append((buffer, first.pairs[id(buffer)][1].storage.version, copy))
+            for buffer in model.buffers:
+                copy = None
+                if first.pairs[id(buffer)][1].storage is buffer.storage:
+                    copy = empty(Tensor, buffer.shape, buffer.dtype, buffer.device, "buffer")
+                    copy_into(copy, buffer)
+                self._before.append((buffer, first.pairs[id(buffer)][1].storage.version, copy))
 
     def keep(self) -> None:
         """Bring what the first replica has changed elsewhere to the model."""
+        if not self._before:
+            return
         with tape.gradients(False):
             for buffer, version, _ in self._before:
                 made = self._first.pairs[id(buffer)][1]

@@ -23,6 +23,7 @@ from dl4all.multi_device.data_parallel.batch_norm import ShardedBatchNorm
 from dl4all.multi_device.data_parallel.broadcast import Broadcast
 from dl4all.multi_device.data_parallel.buffers import Buffers
 from dl4all.multi_device.data_parallel.copies import give_memory
+from dl4all.multi_device.data_parallel.model_parts import ModelParts
 from dl4all.multi_device.data_parallel.sharded_step import ShardedCall, ShardFailure, ShardResult
 from dl4all.multi_device.data_parallel.step_plan import StepPlan, estimate, parameters_of, predict
 from dl4all.multi_device.group_module import GroupModule, check_parts
@@ -112,8 +113,9 @@ class DataParallel(GroupModule):
         self.module = self._placed(model)
         self.sync_batch_norm = sync_batch_norm
         self._replicas: dict[Device, Replica] = {}
-        self._broadcast = Broadcast(model, self.group.timeout)
+        self._broadcast = Broadcast(self.group.timeout)
         self.balance = Balance({device: _estimate(device) for device in self.group.devices})
+        self._parts: ModelParts | None = None
         self._work: BatchWork | None = None
         self._traced = False  # whether that was tried
 
@@ -193,9 +195,8 @@ class DataParallel(GroupModule):
             raise ArgumentError("[parallel] expected tensors with the rows of a batch along axis 0, got none")
         if not rows:
             return self._on_primary(inputs, options)
-        modes = [(module, module.training) for module in self.module.modules()]
         random = default_generator().get_state()
-        call = ShardedCall(inputs, options, random, is_grad_enabled(), rows, modes)
+        call = ShardedCall(inputs, options, random, is_grad_enabled(), rows, self._parts_now().modes)
         if call.gradients and not self._traced:
             with tape.gradients(False):
                 self._trace(call)
@@ -211,6 +212,12 @@ class DataParallel(GroupModule):
         remaining = iter(outputs)
         return map_tensors(parts[0].outputs, lambda _: next(remaining))
 
+    def _parts_now(self) -> ModelParts:
+        """The model's modules and tensors, which are looked for again when something has changed."""
+        if self._parts is None or not self._parts.snapshot.holds():
+            self._parts = ModelParts.of(self.module)
+        return self._parts
+
     def _on_primary(self, inputs: Any, options: Any) -> Any:
         """The model's outputs where nothing is to be split."""
         primary = self.group.primary
@@ -224,7 +231,7 @@ class DataParallel(GroupModule):
             try:
                 shares = self._shares(call.rows)
                 elsewhere = [replica for replica, _ in shares if replica.device is not self.group.primary]
-                buffers = Buffers(self.module, shares[0][0])
+                buffers = Buffers(self._parts_now(), shares[0][0])
                 arrivals = self._begin_broadcast(elsewhere)
                 send = functools.partial(self._broadcast.send, arrivals)
                 parts = sharded_step.forward(self.group, call, shares, send, self._broadcast.stop)
@@ -253,7 +260,7 @@ class DataParallel(GroupModule):
 
     def _begin_broadcast(self, replicas: list[Replica]) -> Any:
         try:
-            return self._broadcast.begin(replicas)
+            return self._broadcast.begin(replicas, self._parts_now())
         except DeviceError as error:
             primary = self.group.primary
             raise ShardFailure(primary, self.balance.estimates[primary].given, error) from error
@@ -271,10 +278,11 @@ class DataParallel(GroupModule):
             ShardFailure: the device has failed before, or has no memory for the parameters.
         """
         try:
-            if device not in self._replicas:
-                self._replicas[device] = Replica(self.module, device, self._converted)
-            self._replicas[device].follow()
-            return self._replicas[device]
+            replica = self._replicas.get(device)
+            if replica is None:
+                replica = self._replicas[device] = Replica(self.module, device, self._converted)
+            replica.follow()
+            return replica
         except DeviceError as error:
             raise ShardFailure(device, 0, error) from error  # fewer rows would not help
 
@@ -321,7 +329,7 @@ class DataParallel(GroupModule):
     def _add_node(
         self, call: ShardedCall, parts: list[ShardResult], outputs: list[Tensor], inputs: list[Tensor]
     ) -> None:
-        parameters = list(self.module.parameters())
+        parameters = self._parts_now().parameters
         versions = [(p.storage, p.storage.version) for p in parameters]
         held: list[list[ShardResult]] = [parts]
         connected = sharded_step.connected(parts)
