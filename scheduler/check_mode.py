@@ -9,7 +9,7 @@ from dl4all import config
 from dl4all.config import CheckMode
 from dl4all.errors import ArgumentError
 from dl4all.runtime.scopes import Undo
-from dl4all.scheduler.listeners import launch_log
+from dl4all.scheduler import listeners
 
 _checks: CheckMode | None = None  # what the settings say, until they are looked at or debug() is called
 
@@ -50,7 +50,7 @@ def checks_at_once() -> bool:
         ConfigError: the setting is unusable.
     """
     global _checks
-    launch_log.refuse()
+    listeners.unplanned()
     if _checks is None:
         _checks = config.checks_setting()
     return _checks == "immediate"

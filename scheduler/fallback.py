@@ -26,9 +26,9 @@ from dl4all.errors import ArgumentError, FallbackError, PipelineError, TooLargeE
 from dl4all.runtime import fork
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.scopes import Undo
+from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.transfers import traffic
-from dl4all.scheduler.listeners import launch_log
 
 __all__ = ["Report", "Row", "policy", "report", "reset"]
 
@@ -218,7 +218,7 @@ def is_forbidden() -> bool:
     Raises:
         ConfigError: the setting of the policy is unusable.
     """
-    launch_log.refuse()  # another policy, other kernels
+    listeners.unplanned()  # another policy, other kernels
     return _current_mode() == "error"
 
 
@@ -234,7 +234,7 @@ def on_host(op: str, device: Device, cause: Cause) -> AbstractContextManager[Non
 
 @contextlib.contextmanager
 def _counted(op: str, device: Device, cause: Cause) -> Iterator[None]:
-    launch_log.refuse()
+    listeners.unplanned()
     mode, (reason, dtype, problem, rest) = _current_mode(), cause
     if mode == "error":
         raise FallbackError(

@@ -22,7 +22,7 @@ from dl4all.allocator.storage import Storage
 from dl4all.errors import ArgumentError
 from dl4all.runtime import fork
 from dl4all.runtime.protocols import Backend, Span
-from dl4all.scheduler.listeners import capture, launch_log
+from dl4all.scheduler import listeners
 
 SLOTS = 64
 """Workgroups of a launch that looks for indices out of range: each has a slot of its own."""
@@ -80,15 +80,16 @@ class IndexErrors:
             storage = self._storage
         if error is None:
             return 0, storage
-        launch_log.refuse()  # each launch has a number of its own
+        listeners.unplanned()  # each launch has a number of its own
         number = next(self._numbers)
         self._launches[number] = _Launch(error, calling_line())
         self.count = number
         if len(self._launches) > 2 * KEPT:
             self._forget()
-        if capture.active is not None:
-            return capture.active.index_check(number % 2**32), storage
-        return number % 2**32, storage
+        number %= 2**32
+        for listener in listeners.here():
+            number = listener.index_check(number)
+        return number, storage
 
     def keep(self, number: int) -> Callable[[], None]:
         """Calls of a replay of a launch with this number, before and after it is handed over."""

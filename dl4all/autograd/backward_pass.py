@@ -14,7 +14,7 @@ from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase, from_host, host_array
 from dl4all.ops.memory.copy import fill_with
 from dl4all.ops.memory.views import expand
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
 
 
 def backward(
@@ -156,7 +156,7 @@ def _seed(name: str, root: TensorBase, weight: TensorBase | None) -> TensorBase:
                 "sum it, or pass them"
             )
         one: TensorBase
-        if root.device.is_host and capture.active is not None:  # a graph keeps the number
+        if root.device.is_host and listeners.captured():  # a graph keeps the number
             one = from_host(type(root).result_class, np.ones((), root.dtype), root.device, copy=False)
         else:  # nothing is uploaded
             one = empty(type(root).result_class, (), root.dtype, root.device, "backward")

@@ -21,7 +21,7 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import NODE, BatchedTensorBase, Batching, all_samples
 from dl4all.ops.elementwise.arithmetic import add, clone
 from dl4all.runtime import fork
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
 
 LeafReady = Callable[[TensorBase, TensorBase], None]
 """Called with a leaf and its whole gradient while others are still computed."""
@@ -100,7 +100,7 @@ def _are_added_together(gradient: TensorBase) -> bool:
         gradient.device.is_host
         and math.prod(gradient.shape) <= FEW_ELEMENTS
         and not tape.state.enabled
-        and capture.active is None
+        and not listeners.captured()
         and gradient.device.simulated is None
         and not isinstance(gradient, BatchedTensorBase)
     )
@@ -292,8 +292,8 @@ def _accumulate(leaf: TensorBase, gradient: TensorBase, used_storages: set[int])
     meta = leaf.grad_meta
     if not meta.requires_grad:  # since the forward pass
         return
-    if capture.active is not None:
-        capture.active.leaf_gradient(leaf)
+    if listeners.active:
+        listeners.leaf_gradient(leaf)
     if isinstance(gradient, BatchedTensorBase) and not isinstance(leaf, BatchedTensorBase):
         gradient = gradient.sum_over_samples()
     with _lock_of(leaf):

@@ -12,7 +12,7 @@ from dl4all.errors import ArgumentError
 from dl4all.optim.optimizer import Optimizer, ParamsT
 from dl4all.optim.state.options import check_not_negative, number
 from dl4all.optim.state.saved_state import check_counts, check_numbers, on_host
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
 from dl4all.tensor.tensor import Tensor
 
 
@@ -79,8 +79,7 @@ class Adafactor(Optimizer):
             raise ArgumentError(f"[Adafactor] d must be at least 1, got {group['d']}")
 
     def _step(self, group: dict[str, Any], number: int) -> None:
-        if capture.active is not None:
-            capture.active.refused("counts steps of Adafactor")
+        listeners.refuse("counts steps of Adafactor")
         for p in group["params"]:
             if p.grad is not None and p.numel():
                 self._update(group, p, -p.grad if group["maximize"] else p.grad)

@@ -15,9 +15,8 @@ from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import fresh_copy, overwrite
 from dl4all.optim.step.host_step import update_jobs
 from dl4all.optim.step.kernels import OptimizerKernels, no_kernel_of
-from dl4all.scheduler import fallback
+from dl4all.scheduler import fallback, listeners
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.listeners import capture
 from dl4all.tensor.arguments import checked_state
 from dl4all.tensor.tensor import Tensor
 
@@ -99,8 +98,7 @@ class EMA:
                 self.shadow[number] = mean.to(p.device)
         move_averages(list(zip(self.params, self.shadow, strict=True)), 1.0 - self.decay, self._plans)
         self._count()
-        if capture.active is not None:
-            capture.active.vary("EMA", (), self._count)
+        listeners.vary("EMA", (), self._count)
 
     def _count(self) -> tuple[int, ...]:
         """Count an update."""

@@ -14,7 +14,7 @@ from dl4all.optim.line_search import LinePoint, strong_wolfe
 from dl4all.optim.optimizer import Optimizer, ParamsT
 from dl4all.optim.state.options import check_not_negative, number
 from dl4all.optim.state.saved_state import check_numbers, on_host
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
 from dl4all.tensor.tensor import Tensor
 
 LEAST_CURVATURE = 1e-10
@@ -104,8 +104,7 @@ class LBFGS(Optimizer):
             raise ArgumentError(
                 "[LBFGS] step() needs a closure that computes the gradients anew and returns the loss"
             )
-        if capture.active is not None:
-            capture.active.refused("decides by values of the loss in LBFGS")
+        listeners.refuse("decides by values of the loss in LBFGS")
         with no_grad():
             return self._minimize(closure)
 

@@ -21,7 +21,7 @@ from dl4all.optim.state.hooks import register_optimizer_step_pre_hook as registe
 from dl4all.optim.state.options import check_implementation
 from dl4all.optim.state.param_group import ParamGroup
 from dl4all.optim.state.saved_state import checked_groups, loaded_value, saved_options
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
 from dl4all.tensor.tensor import Tensor
 
 ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
@@ -200,8 +200,7 @@ class Optimizer:
         )
 
     def _begin_hooked_step(self) -> None:
-        if capture.active is not None:
-            capture.active.refused(f"calls hooks of {self._name}'s step")
+        listeners.refuse(f"calls hooks of {self._name}'s step")
         self._steps = True
 
     def register_step_pre_hook(self, hook: Hook) -> RemovableHandle:

@@ -22,8 +22,8 @@ from dl4all.ops.core.tensor_base import FEW_BYTES, DTypeLike, Scalar, Shape, fro
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import fill_with, fresh_copy
 from dl4all.ops.memory.transfer import upload
+from dl4all.scheduler import listeners
 from dl4all.scheduler.device.current import device as open_device
-from dl4all.scheduler.listeners import capture
 from dl4all.tensor.arguments import (
     ArrayLike,
     DeviceLike,
@@ -268,7 +268,7 @@ def filled(name: str, shape: Shape, value: npt.NDArray[np.generic], device: Devi
     target = open_device(device or "auto")
     check_dtype(value.dtype)
     if target.is_host:
-        if 0 < math.prod(shape) * value.itemsize <= FEW_BYTES and capture.active is None:
+        if 0 < math.prod(shape) * value.itemsize <= FEW_BYTES and not listeners.captured():
             small: Tensor = empty_tensor(Tensor, shape, value.dtype, target, name)
             host_array(small)[...] = value
             return small

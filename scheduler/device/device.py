@@ -41,6 +41,7 @@ from dl4all.runtime.protocols import (
     Stream,
 )
 from dl4all.runtime.simulated.backend import SimulatedBackend
+from dl4all.scheduler import listeners
 from dl4all.scheduler.cost.cost_model import rates
 from dl4all.scheduler.device import link
 from dl4all.scheduler.device.download import Download, arrived
@@ -50,8 +51,7 @@ from dl4all.scheduler.device.programs import Launch, Programs
 from dl4all.scheduler.device.transfer_streams import TransferStreams
 from dl4all.scheduler.device.transfers import Transfers, bytes_of
 from dl4all.scheduler.index_errors import IndexErrors
-from dl4all.scheduler.listeners import capture, launch_log
-from dl4all.scheduler.monitor import profile_events
+from dl4all.scheduler.monitor import op_listeners, profile_events
 from dl4all.scheduler.monitor.counters import Counters, devices
 from dl4all.scheduler.streams.task import Task
 
@@ -103,6 +103,7 @@ class Device(NamedDevice):
         self._programs = Programs(backend)
         self.tables: dict[str, Any] = {}  # what kernels look up, made once by those who need it
         self.counters = Counters()
+        op_listeners.show_regions()
         self.index_errors = IndexErrors(backend)
         self._debug = config.memory_debug() and backend.capabilities.data
         self.plannable = not self.is_host and not self._debug  # launches may be repeated without a look
@@ -136,18 +137,17 @@ class Device(NamedDevice):
         Raises:
             OutOfMemoryError
         """
-        if capture.active is not None:
-            instead = capture.active.allocated(self, nbytes, tag)
+        following = listeners.here() if listeners.active else ()
+        for listener in following:
+            instead = listener.allocating(self, nbytes, tag)
             if instead is not None:
                 return instead
         storage = self._allocate_on_host(nbytes, tag) if self.is_host else self.pool.storage(nbytes, tag)
         if self._debug and not self.is_host:
             with self._lock:
                 set_guard(self._stream, storage)
-        if capture.active is not None:
-            capture.active.born(self, storage)
-        if launch_log.active is not None:
-            launch_log.active.allocated(self, storage, tag)
+        for listener in following:
+            listener.allocated(self, storage, tag)
         return storage
 
     def make_room(self, sizes: Iterable[int]) -> None:
@@ -231,10 +231,10 @@ class Device(NamedDevice):
         with self._lock:
             command = self.prepare(launch, *storages)
             if storages and 0 not in launch.groups:
-                if capture.active is not None and capture.active.launched(
-                    self, launch, command.program.writes, storages
-                ):
-                    return
+                following = listeners.here() if listeners.active else ()
+                for listener in following:
+                    if listener.launching(self, launch, command.program.writes, storages):
+                        return
                 self._transfers.device_busy = True
                 self.counters.launches += 1
                 active = recorder.active
@@ -248,8 +248,8 @@ class Device(NamedDevice):
                 except PipelineError as error:  # of backends that build pipelines when they first run
                     self._programs.refuse(launch, error)
                     raise
-                if launch_log.active is not None:
-                    launch_log.active.launched(self, command, storages)
+                for listener in following:
+                    listener.launched(self, command, storages)
                 if self._debug:
                     for storage in storages:
                         check_guard(self._stream, storage, launch.shader.name)
@@ -264,7 +264,7 @@ class Device(NamedDevice):
     ) -> None:
         """Run what :meth:`prepare` checked before, with storages of the same sizes.
 
-        Only for devices that are ``plannable``, and where neither a capture nor a profile follows.
+        Only for devices that are ``plannable``, and where nobody listens to the thread.
         """
         for storage in storages:
             if storage.pending:
@@ -278,17 +278,17 @@ class Device(NamedDevice):
 
     def upload(self, array: npt.NDArray[Any]) -> Storage:
         """Copy a host array to the device; the array may be changed at once afterwards."""
-        launch_log.refuse()
+        listeners.unplanned()
         self.counters.uploaded += array.nbytes
-        if capture.active is not None:
-            return self._upload_captured(capture.active, array)
         pinned = pinned_span(array, self._backend) if self._transfers.staged else None
-        if pinned is not None and pinned.nbytes and recorder.active is None:
+        if pinned is not None and pinned.nbytes and not listeners.followed():
             return self._transfers.upload_pinned(pinned)
         storage = self.allocate(array.nbytes, "upload")
         if array.nbytes:
             with self._lock:
                 self._transfers.upload(storage, array)
+        for listener in listeners.here():
+            listener.uploaded(self, storage, array)
         return storage
 
     def prepare(self, launch: Launch, *storages: Storage) -> Dispatch:
@@ -340,7 +340,7 @@ class Device(NamedDevice):
 
     def replay(self, recording: Recording, changes: Mapping[int, Dispatch]) -> None:
         """Run what was recorded, with some dispatches replaced, as one submission where the backend can."""
-        launch_log.refuse()
+        listeners.unplanned()
         with self._lock:
             self._transfers.device_busy = True
             self.counters.launches += len(recording.commands)
@@ -348,7 +348,7 @@ class Device(NamedDevice):
 
     def run_commands(self, commands: Iterable[Dispatch | Fill]) -> None:
         """Run commands one by one, where nothing is recorded."""
-        launch_log.refuse()
+        listeners.unplanned()
         with self._lock:
             self._transfers.device_busy = True
             for command in commands:
@@ -358,24 +358,14 @@ class Device(NamedDevice):
                     self.counters.launches += 1
                     self._stream.dispatch(command)
 
-    def _upload_captured(self, active: capture.Capture, array: npt.NDArray[Any]) -> Storage:
-        storage = self.allocate(array.nbytes, "upload")
-        if array.nbytes:
-            with self._lock:
-                self._transfers.upload(storage, array)
-        active.uploaded(self, storage, array)
-        return storage
-
     def download(self, storage: Storage, out: npt.NDArray[Any], start: int = 0) -> None:
         """Copy what `storage` holds from byte `start` on into the contiguous array `out`, when computed.
 
         Raises:
             ArgumentError: an index that an earlier op took was out of range.
         """
-        launch_log.refuse()
+        listeners.refuse("reads elements of a tensor on the host")
         self.counters.downloaded += out.nbytes
-        if capture.active is not None:
-            capture.active.refused("reads elements of a tensor on the host")
         if out.nbytes:
             storage.settle()
             count = self.index_errors.count
@@ -393,8 +383,8 @@ class Device(NamedDevice):
         Raises:
             OutOfMemoryError
         """
-        launch_log.refuse()
-        if (recorder.active is not None or capture.active is not None) and not self.is_host:
+        listeners.unplanned()
+        if listeners.followed() and not self.is_host:
             return self.upload(array)
         storage = self.reserve(array.nbytes)
         storage.pending = self.deliver(storage, array)
@@ -459,9 +449,7 @@ class Device(NamedDevice):
             OutOfMemoryError: there is no host memory for them.
             DeviceLostError
         """
-        launch_log.refuse()
-        if capture.active is not None:
-            capture.active.refused("reads elements of a tensor on the host")
+        listeners.refuse("reads elements of a tensor on the host")
         storage.settle()
         if self.is_host:
             data = storage.buffer.data[start : start + nbytes]
@@ -489,10 +477,8 @@ class Device(NamedDevice):
 
     def write(self, storage: Storage, array: npt.NDArray[Any]) -> None:
         """Copy a host array over the start of a storage, when what uses that is done."""
-        launch_log.refuse()
+        listeners.refuse("writes to a tensor from the host")
         self.counters.uploaded += array.nbytes
-        if capture.active is not None:
-            capture.active.refused("writes to a tensor from the host")
         if array.nbytes:
             storage.settle()
             with self._lock:
@@ -505,9 +491,7 @@ class Device(NamedDevice):
 
     def host_view(self, storage: Storage) -> Bytes | None:
         """The memory of a storage itself, where the host sees it, when everything has been computed."""
-        launch_log.refuse()
-        if capture.active is not None:
-            capture.active.refused("shows a tensor's memory to the host")
+        listeners.refuse("shows a tensor's memory to the host")
         self.check()
         if storage.buffer.mapped is None:
             return None
@@ -518,21 +502,23 @@ class Device(NamedDevice):
 
     def fill(self, storage: Storage, word: int, first: int = 0, count: int | None = None) -> None:
         """Fill a storage, or `count` of its words from the first on, with a 32-bit pattern."""
-        launch_log.refuse()
+        listeners.unplanned()
         if storage.nbytes:
             storage.settle()
             words = -(-storage.nbytes // 4) - first if count is None else count
             nbytes = 4 * words
-            if capture.active is not None and capture.active.filled(self, storage, word, first, words):
-                return
+            for listener in listeners.here():
+                if listener.filling(self, storage, word, first, words):
+                    return
             with self._lock:
                 self._stream.fill(Fill(Span(storage.buffer, storage.span.offset + 4 * first, nbytes), word))
 
     def adopt(self, array: npt.NDArray[Any], tag: str = "") -> Storage:
         """On the CPU, use a contiguous array's own memory as a storage, without a copy."""
         storage = self._track_host(CpuBuffer(bytes_of(array)), array.nbytes, tag)
-        if capture.active is not None:
-            capture.active.uploaded(self, storage, array)
+        if listeners.active:
+            for listener in listeners.here():
+                listener.uploaded(self, storage, array)
         return storage
 
     def in_flight(self) -> bool | None:
@@ -560,9 +546,7 @@ class Device(NamedDevice):
             self._synchronize()
 
     def _synchronize(self) -> None:
-        launch_log.refuse()
-        if capture.active is not None:
-            capture.active.refused("waits for a device")
+        listeners.refuse("waits for a device")
         count = self.index_errors.count
         with self._lock:
             copies = tuple(self._copies)

@@ -21,7 +21,9 @@ from dl4all.runtime.profiler.recorder import RecordedEvent, Recorder
 from dl4all.runtime.profiler.table import table
 from dl4all.runtime.profiler.trace import trace
 from dl4all.runtime.profiler.utilisation import Utilisation, utilisation
+from dl4all.scheduler import listeners
 from dl4all.scheduler.device.current import synchronize
+from dl4all.scheduler.monitor.op_listeners import OpProfile
 
 WIDTH = 140  # of a printed table where there is no terminal
 
@@ -52,7 +54,7 @@ class Profile:
 
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
-        self._block: contextlib.AbstractContextManager[Recorder] | None = None
+        self._block = contextlib.ExitStack()
         self._begun = 0.0
         self.seconds = 0.0
         """Seconds of the block, with the wait for the devices at its end."""
@@ -62,15 +64,16 @@ class Profile:
         if recorder.active is None:  # otherwise start() refuses, and there is nothing to wait for
             synchronize()
         self._begun = time.perf_counter()  # before the recorder's zero, or events end past the block
-        self._block = recorder.recording()
-        self._recorder = self._block.__enter__()
+        self._recorder = self._block.enter_context(recorder.recording())
+        ops = OpProfile(self._recorder)
+        self._block.callback(listeners.leave, ops)
+        listeners.listen(ops)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        if self._block is not None:
-            self._block.__exit__(None, None, None)
+        self._block.close()
         if self._recorder is not None:
             self._virtual_end = self._recorder.virtual_now()
         try:

@@ -18,18 +18,16 @@ from dl4all.ops.core.vmap_hook import batching
 from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision
 from dl4all.runtime import op_regions
 from dl4all.runtime.profiler import recorder
-from dl4all.scheduler import check_mode
+from dl4all.scheduler import check_mode, listeners
 from dl4all.scheduler.device import current
 from dl4all.scheduler.device.name import entered
-from dl4all.scheduler.listeners import capture, launch_log
 
 
 def state() -> dict[str, Any]:
     """Listeners and settings of this process, by name."""
     own = tape.state
     return {
-        "a capture": capture.active,
-        "a launch log": launch_log.active,
+        "listeners": dict(listeners.active),
         "a profile": recorder.active,
         "regions of ops": op_regions.watched,
         "batched tensors": dict(batching),

@@ -11,7 +11,7 @@ import numpy as np
 from dl4all.errors import DeviceError
 from dl4all.graph.ir.graph import Binding, BoundFill, Graph, HostCall
 from dl4all.ops.core.kernels.host_work import ArrayView, BodyCall, HostWork, WorkKernel
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler.varying import VaryingFloat, VaryingInt
 
 BYTE = np.dtype(np.uint8)
 
@@ -58,7 +58,7 @@ class PreparedCall:
         numbers = list(self.numbers)
         if isinstance(self.function, BodyCall):
             numbers += [*self.function.operands, *self.function.arguments.values()]
-        return any(isinstance(number, (capture.VaryingInt, capture.VaryingFloat)) for number in numbers)
+        return any(isinstance(number, (VaryingInt, VaryingFloat)) for number in numbers)
 
 
 def calls_of(graph: Graph) -> list[PreparedCall]:

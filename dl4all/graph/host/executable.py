@@ -28,7 +28,7 @@ from dl4all.graph.run.executable import GiveNumbers, Numbers
 from dl4all.ops.core.kernels.host_kernel import HostLaunch
 from dl4all.ops.core.kernels.host_work import BodyCall
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler.varying import MASK, VaryingFloat, VaryingInt
 
 Bytes = npt.NDArray[np.uint8]
 ALIGNMENT = 64  # of arrays: a line of the cache
@@ -290,13 +290,13 @@ class HostExecutable:
 
     def _number(self, value: Any) -> Any:
         """A number as it is in the present call, if it varies."""
-        if not isinstance(value, (capture.VaryingInt, capture.VaryingFloat)):
+        if not isinstance(value, (VaryingInt, VaryingFloat)):
             return value
         source, position, half = value.mark
         number = self._numbers[source][position]
         if half < 0:
             return number
-        return int(number) >> 32 if half else int(number) & capture.MASK
+        return int(number) >> 32 if half else int(number) & MASK
 
 
 def _is_kernel(call: PreparedCall) -> bool:

@@ -17,7 +17,7 @@ from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.elementwise.declare import Elementwise
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler.varying import VaryingFloat, VaryingInt
 
 MOST_CALLS, MOST_TENSORS = 24, 16
 """Of a chain in one kernel, so that it is compiled within a moment."""
@@ -67,7 +67,7 @@ def _varies_otherwise(body: BodyCall) -> bool:
     """Whether a number varies that launches hold as a constant."""
     given = VARYING.get(body.name, ())
     constants = [*body.operands, *(value for name, value in body.arguments.items() if name not in given)]
-    return any(isinstance(value, (capture.VaryingInt, capture.VaryingFloat)) for value in constants)
+    return any(isinstance(value, (VaryingInt, VaryingFloat)) for value in constants)
 
 
 def _launch_of(call: PreparedCall) -> HostLaunch | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.ops.core.kernels.host_work import BodyCall, HostWork
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler.varying import VaryingFloat, VaryingInt
 
 
 def work_identity(value: Any) -> Any:
@@ -25,7 +25,7 @@ def work_identity(value: Any) -> Any:
     >>> work_identity(adding(1)) == work_identity(adding(1)) != work_identity(adding(2))
     True
     """
-    if isinstance(value, (capture.VaryingInt, capture.VaryingFloat)):
+    if isinstance(value, (VaryingInt, VaryingFloat)):
         return "varying", value.mark
     if isinstance(value, (int, float, str, bytes, np.dtype, type(None))):
         return type(value), repr(value) if isinstance(value, float) else value

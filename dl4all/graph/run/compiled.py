@@ -33,9 +33,11 @@ from dl4all.ops.conv.algorithms import preferring_one_kernel
 from dl4all.ops.core import tape
 from dl4all.ops.core.default_dtype import default
 from dl4all.ops.core.kernels import autotune
+from dl4all.ops.core.untracked import Untracked
 from dl4all.ops.core.vmap_hook import is_batching
 from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision
 from dl4all.runtime import fork
+from dl4all.scheduler import listeners
 from dl4all.scheduler.check_mode import checks_at_once
 from dl4all.scheduler.device.current import chosen
 from dl4all.scheduler.device.device import Device
@@ -67,7 +69,7 @@ METHODS = "_compiled_methods"
 """The attribute in which an object keeps what is compiled of its methods."""
 
 
-class CompiledMethods(capture.Untracked, dict[Any, Any]):
+class CompiledMethods(Untracked, dict[Any, Any]):
     """The compiled methods of one object, by those of its class. Copies and pickles start empty."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -270,7 +272,7 @@ def _can_compile_now() -> bool:
     """Whether this thread runs plainly: no capture goes on, and nobody looks at each op."""
     state = tape.state
     return (
-        capture.active is None
+        not (listeners.active and listeners.captured())
         and not is_batching()
         and not state.detect_anomaly
         and state.recompute_hook is None

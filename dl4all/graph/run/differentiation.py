@@ -22,7 +22,8 @@ from dl4all.ops.core.op import empty
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.memory.copy import fill_with
 from dl4all.runtime import fork
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
+from dl4all.scheduler.varying import Again
 from dl4all.tensor.tensor import Tensor
 
 Make = Callable[[Mapping[int, Storage], Sequence[Any]], Any]
@@ -74,7 +75,7 @@ def capture_backward(
     if not roots or not wanted:
         return None
     first_node, first_source = position()
-    with capture.suspended():
+    with listeners.suspended():
         seeds = [_seed_like(outputs[i]) for i in roots]
     gradients = backpropagate(
         [outputs[i] for i in roots],
@@ -197,7 +198,7 @@ class DifferentiableCall:
         self,
         executable: Executable | HostExecutable,
         found: Backward,
-        again: Sequence[capture.Again],
+        again: Sequence[Again],
         arguments: Mapping[int, int],
         given: int,
         makers: Sequence[Make | None],

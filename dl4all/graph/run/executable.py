@@ -41,7 +41,7 @@ from dl4all.runtime.kompute.copies import FILL
 from dl4all.runtime.protocols import Dispatch, Recording, Span
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler.varying import word_of
 
 STATE = "state"
 """The region of all state buffers: they lie in one block."""
@@ -267,7 +267,7 @@ class Executable:
         if template.varying:
             words = bytearray(push)
             for offset, source, number, half in template.varying:
-                words[offset : offset + 4] = capture.word_of(numbers[source][number], half)
+                words[offset : offset + 4] = word_of(numbers[source][number], half)
             push = bytes(words)
         made = self._commands[position] = command._replace(spans=spans, push=push)
         return made

@@ -9,7 +9,7 @@ from dl4all.errors import GradientError
 from dl4all.ops.core import tape
 from dl4all.ops.core.tape import GradientNode
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler.listeners.capture import Capture
 
 
 class GradientState:
@@ -57,7 +57,7 @@ class HistoryWatch:
     ``first`` is the number of the first node that the call makes.
     """
 
-    def __init__(self, active: capture.Capture) -> None:
+    def __init__(self, active: Capture) -> None:
         self.first = tape.next_number()
         self.refuses_hooks = False
         self._active = active

@@ -25,11 +25,11 @@ import numpy as np
 
 from dl4all.ops.core.op import Op
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.core.untracked import Untracked
 from dl4all.ops.random.generator import Generator
 from dl4all.optim.optimizer import Optimizer
 from dl4all.optim.state.param_group import ParamGroup
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.listeners.capture import Untracked
 
 SIMPLE = (int, float, str, bytes, bool, complex, type(None), type(Ellipsis), range, slice)
 MOST_CHECKS = 100_000

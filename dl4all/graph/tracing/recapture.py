@@ -7,13 +7,11 @@ notes what the device is asked for and keeps it from being done.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dl4all.allocator.allocation import aligned
 from dl4all.allocator.storage import Storage
@@ -36,10 +34,12 @@ from dl4all.ops.core.op import REGISTRY, Op
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.memory.copy import copy_into
 from dl4all.runtime.protocols import Span
+from dl4all.scheduler import listeners
 from dl4all.scheduler.device.current import device as device_called
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler.listeners.capture import Capture, lock
+from dl4all.scheduler.varying import Again, Mark
 from dl4all.tensor.tensor import Tensor
 
 
@@ -162,7 +162,7 @@ class Draft:
         return tuple(make([numbers[id(storage)] for storage in used]) for make, used in log.commands), inner
 
 
-class _Log:
+class _Log(Capture):
     """A capture that notes the commands of one device and thread, and has none of them run."""
 
     def __init__(self, device: Device) -> None:
@@ -170,36 +170,25 @@ class _Log:
         self.allocations: list[Storage] = []
         # What makes each command of the numbers of its buffers, and their storages.
         self.commands: list[tuple[Callable[[list[int]], Command], tuple[Storage, ...]]] = []
-        self._thread = threading.get_ident()
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Within the ``with`` block it notes what this thread asks of the device."""
-        with capture.lock, tape.gradients(False):
-            capture.active, before = self, capture.active
-            try:
-                yield
-            finally:
-                capture.active = before
+        with lock, tape.gradients(False), listeners.suspended(), listeners.listening(self):
+            yield
 
-    def _is_mine(self, device: Device | None = None) -> bool:
-        return threading.get_ident() == self._thread and device in (None, self.device)
-
-    def allocated(self, device: Device, nbytes: int, tag: str) -> Storage | None:
-        if not self._is_mine(device):
+    def allocating(self, device: Device, nbytes: int, tag: str) -> Storage | None:
+        if device is not self.device:
             return None
         if tag == "upload":  # contents of the host follow, and there is nothing to copy them to
             self.refused("uploads from the host")
         self.allocations.append(_stand_in_storage(nbytes))
         return self.allocations[-1]
 
-    def born(self, device: Device, storage: Storage) -> None:
-        pass
-
-    def launched(
+    def launching(
         self, device: Device, launch: Launch, writes: Sequence[bool], storages: Sequence[Storage]
     ) -> bool:
-        if not self._is_mine(device):
+        if device is not self.device:
             return False
         sizes = [storage.span.nbytes for storage in storages]
 
@@ -210,8 +199,8 @@ class _Log:
         self.commands.append((make, tuple(storages)))
         return True
 
-    def filled(self, device: Device, storage: Storage, word: int, first: int, count: int) -> bool:
-        if not self._is_mine(device):
+    def filling(self, device: Device, storage: Storage, word: int, first: int, count: int) -> bool:
+        if device is not self.device:
             return False
         self.commands.append(
             (lambda numbers: BoundFill(Binding(numbers[0], 4 * first, 4 * count), word), (storage,))
@@ -223,11 +212,11 @@ class _Log:
         device: Device,
         name: str,
         work: Callable[..., None],
-        marks: Sequence[capture.Mark],
+        marks: Sequence[Mark],
         pieces: Sequence[tuple[Storage, int, int]],
         writes: Sequence[bool],
     ) -> bool:
-        if not self._is_mine(device):
+        if device is not self.device:
             return False
         ranges = [(start, nbytes) for _, start, nbytes in pieces]
 
@@ -238,29 +227,19 @@ class _Log:
         self.commands.append((make, tuple(storage for storage, _, _ in pieces)))
         return True
 
-    def uploaded(self, device: Device, storage: Storage, array: npt.NDArray[Any]) -> None:
-        pass
-
     def read(self, device: Device) -> None:
-        if self._is_mine(device):
+        if device is self.device:
             self.refused("reads elements of a tensor on the host")
 
     def refused(self, what: str) -> None:
-        if self._is_mine():
-            raise CannotRecapture(what)
+        raise CannotRecapture(what)
 
-    def op(self, op: Any, operands: list[Any], arguments: dict[str, Any], compute: Callable[[], Any]) -> Any:
-        return compute()
-
-    def vary(self, name: str, numbers: Sequence[int | float], again: capture.Again) -> list[Any]:
+    def vary(self, name: str, numbers: Sequence[int | float], again: Again) -> list[Any]:
         self.refused("takes numbers that are others in each call")
         return list(numbers)
 
     def depends(self, holds: Callable[[], bool]) -> None:
         self.refused("depends on a state")
-
-    def leaf_gradient(self, leaf: Any) -> None:
-        pass
 
     def index_check(self, number: int) -> int:
         self.refused("checks indices")

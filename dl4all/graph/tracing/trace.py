@@ -9,7 +9,6 @@ whatever comes of the trace.
 from __future__ import annotations
 
 import hashlib
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -39,10 +38,12 @@ from dl4all.graph.ir.graph import (
 )
 from dl4all.ops.core.op import Op
 from dl4all.ops.core.tensor_base import Size, TensorBase
+from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
 from dl4all.scheduler.index_errors import calling_line
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler.listeners.capture import Capture, lock
+from dl4all.scheduler.varying import Again, Mark, varying
 
 T = TypeVar("T")
 
@@ -61,8 +62,8 @@ class _Call:
     written: dict[int, None] = field(default_factory=dict)  # buffers
 
 
-class Tracer:
-    """Listens to one thread and one device (:class:`dl4all.scheduler.listeners.capture.Capture`)."""
+class Tracer(Capture):
+    """Notes what one thread asks of one device."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -74,26 +75,22 @@ class Tracer:
         self.leaves: dict[int, TensorBase] = {}  # that got gradients
         self.conditions: list[Callable[[], bool]] = []
         self.sources: list[str] = []
-        self.again: list[capture.Again] = []
+        self.again: list[Again] = []
         self.index_checks: dict[int, int] = {}  # numbers of launches by source
         self._numbers: weakref.WeakKeyDictionary[Storage, int] = weakref.WeakKeyDictionary()
         self._sizes: list[int] = []
         self._versions: list[int] = []
         self._born: set[int] = set()
         self._unused_marks: set[tuple[int, int]] = set()
-        self._thread = threading.get_ident()
         self._call: _Call | None = None
 
     # What is told
 
-    def allocated(self, device: Device, nbytes: int, tag: str) -> Storage | None:
-        return None
-
-    def born(self, device: Device, storage: Storage) -> None:
+    def allocated(self, device: Device, storage: Storage, tag: str) -> None:
         if not self._is_beside(device) and self._listens(device):
             self._born.add(self._number(storage))
 
-    def launched(
+    def launching(
         self, device: Device, launch: Launch, writes: Sequence[bool], storages: Sequence[Storage]
     ) -> bool:
         if not self._listens(device):
@@ -114,7 +111,7 @@ class Tracer:
         )
         return False
 
-    def filled(self, device: Device, storage: Storage, word: int, first: int, count: int) -> bool:
+    def filling(self, device: Device, storage: Storage, word: int, first: int, count: int) -> bool:
         if self._listens(device):
             whole = self._binding(storage)
             piece = Binding(whole.buffer, whole.offset + 4 * first, 4 * count)
@@ -127,7 +124,7 @@ class Tracer:
         device: Device,
         name: str,
         work: Callable[..., None],
-        marks: Sequence[capture.Mark],
+        marks: Sequence[Mark],
         pieces: Sequence[tuple[Storage, int, int]],
         writes: Sequence[bool],
     ) -> bool:
@@ -159,7 +156,7 @@ class Tracer:
             self.refused("reads elements of a tensor on the host")
 
     def refused(self, what: str) -> None:
-        if not self.refusal and threading.get_ident() == self._thread:
+        if not self.refusal:
             self.refusal = what + calling_line()
 
     def op(
@@ -178,27 +175,20 @@ class Tracer:
             self._call = None
         return result
 
-    def vary(self, name: str, numbers: Sequence[int | float], again: capture.Again) -> list[Any]:
-        if threading.get_ident() != self._thread:
-            return list(numbers)
+    def vary(self, name: str, numbers: Sequence[int | float], again: Again) -> list[Any]:
         source = len(self.sources)
         self.sources.append(name)
         self.again.append(again)
         self._unused_marks.update((source, position) for position in range(len(numbers)))
-        return [
-            capture.varying(number, capture.Mark(source, position)) for position, number in enumerate(numbers)
-        ]
+        return [varying(number, Mark(source, position)) for position, number in enumerate(numbers)]
 
     def depends(self, holds: Callable[[], bool]) -> None:
         self.conditions.append(holds)
 
     def leaf_gradient(self, leaf: Any) -> None:
-        if threading.get_ident() == self._thread:
-            self.leaves[id(leaf)] = leaf
+        self.leaves[id(leaf)] = leaf
 
     def index_check(self, number: int) -> int:
-        if threading.get_ident() != self._thread:
-            return number
         self.index_checks[len(self.sources)] = number
         again = self.device.index_errors.keep(number)
 
@@ -212,8 +202,6 @@ class Tracer:
     # The graph
 
     def _listens(self, device: Device) -> bool:
-        if threading.get_ident() != self._thread:
-            return False
         if device is not self.device:
             self.refused(f"uses a second device, {device}")
             return False
@@ -376,11 +364,8 @@ def run(tracer: Tracer, call: Callable[[], T]) -> T:
 
     The caller holds :data:`dl4all.scheduler.listeners.capture.lock`.
     """
-    capture.active = tracer
-    try:
+    with listeners.listening(tracer):
         return call()
-    finally:
-        capture.active = None
 
 
 def trace(function: Callable[..., Any], *args: Any) -> Graph:
@@ -403,7 +388,7 @@ def trace(function: Callable[..., Any], *args: Any) -> Graph:
     if not inputs:
         raise ArgumentError("[trace] expected a tensor among the arguments, which says the device")
     tracer = Tracer(inputs[0].device)
-    with capture.lock:
+    with lock:
         result = run(tracer, lambda: function(*args))
     outputs = (
         [result] if isinstance(result, TensorBase) else [r for r in result or () if isinstance(r, TensorBase)]

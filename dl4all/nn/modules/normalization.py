@@ -16,13 +16,14 @@ from dl4all.nn.parameter import Parameter
 from dl4all.ops import fill_
 from dl4all.ops.core.strides import sizes
 from dl4all.ops.core.tensor_base import DTypeLike
-from dl4all.scheduler.listeners import capture
+from dl4all.ops.core.untracked import Untracked
+from dl4all.scheduler import listeners
 from dl4all.tensor.arguments import DeviceLike
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
 
-class _Counter(capture.Untracked):
+class _Counter(Untracked):
     """Counts in a tensor of one int without waiting for its device: it remembers the value written last."""
 
     def __init__(self) -> None:
@@ -33,8 +34,8 @@ class _Counter(capture.Untracked):
 
     def next(self, tensor: Tensor) -> int:
         """Add 1; returns the value, which is no longer true in replays of a compiled graph."""
-        if capture.active is not None:
-            self._captured(capture.active, tensor, [])
+        if listeners.captured():
+            self._captured(tensor, [])
             return self._value(tensor)
         value = self._value(tensor) + 1
         fill_(tensor, value)
@@ -43,16 +44,15 @@ class _Counter(capture.Untracked):
 
     def next_share(self, tensor: Tensor) -> float:
         """Add 1; returns 1 over the value, which compiled graphs compute anew for each of their calls."""
-        active = capture.active
-        if active is None:
+        if not listeners.captured():
             return 1 / self.next(tensor)
-        [share] = self._captured(active, tensor, [1 / (self._value(tensor) + 1)])
-        return share  # type: ignore[no-any-return]
+        [share] = self._captured(tensor, [1 / (self._value(tensor) + 1)])
+        return share
 
-    def _captured(self, active: capture.Capture, tensor: Tensor, shares: list[float]) -> list[Any]:
-        with capture.suspended():
+    def _captured(self, tensor: Tensor, shares: list[float]) -> Sequence[float]:
+        with listeners.suspended():
             self.next(tensor)
-        return active.vary("batch norm", shares, partial(self._count_replay, tensor, len(shares)))
+        return listeners.vary("batch norm", shares, partial(self._count_replay, tensor, len(shares)))
 
     def _count_replay(self, tensor: Tensor, shares: int) -> list[float]:
         """Add 1, in memory when somebody reads it: a dispatch for it would take longer than all else here."""
@@ -68,7 +68,7 @@ class _Counter(capture.Untracked):
         assert storage is not None  # who asks for its contents holds it
         storage.pending = None
         if written is not None and written[:2] == (storage, storage.version):
-            with capture.suspended():
+            with listeners.suspended():
                 fill_(Tensor(storage, (), dtype, device), written[2])
             self._written = storage, storage.version, written[2]
 
@@ -76,7 +76,7 @@ class _Counter(capture.Untracked):
         last = self._written
         if last is not None and last[:2] == (tensor.storage, tensor.storage.version):
             return last[2]
-        with capture.suspended():
+        with listeners.suspended():
             return int(tensor.item())
 
 

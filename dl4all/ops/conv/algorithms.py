@@ -20,8 +20,8 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.scopes import ScopedSetting, assigned
 from dl4all.runtime.spirv import Shader
+from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.listeners import launch_log
 from dl4all.scheduler.monitor.counters import forget_plans
 
 ALGORITHMS = (
@@ -96,7 +96,7 @@ def cheapest(info: DeviceInfo, problem: Problem, direction: Direction) -> Algori
 def choose(device: Device, problem: Problem, direction: Direction) -> Algorithm:
     """The algorithm to use: the one of :func:`forced` where it fits, what was tuned, or the cheapest."""
     if _forced or _one_kernel.value:
-        launch_log.refuse()
+        listeners.unplanned()
     if _forced and _forced[-1].supports(device.info, problem, direction):
         return _forced[-1]
     if _one_kernel.value and device.info.type != "software":  # there it would compute for much longer

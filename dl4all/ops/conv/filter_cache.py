@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from dl4all.allocator.storage import Storage
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.scheduler.listeners import capture, launch_log
+from dl4all.scheduler import listeners
 
 MIN_USES = 3
 """Derivations of a tensor from unchanged filters until it is kept. A step of training may convolve
@@ -43,7 +43,7 @@ class DerivedCache:
 
     def get(self, source: TensorBase, key: Hashable, derive: Callable[[], TensorBase]) -> TensorBase:
         """The result of `derive` for the present content of `source`; kept if it is asked for often."""
-        if capture.active is not None:  # a compiled graph keeps what follows from filters by itself
+        if listeners.captured():  # a compiled graph keeps what follows from filters by itself
             return derive()
         storage = source.storage
         entry = self._entry(storage)
@@ -52,15 +52,16 @@ class DerivedCache:
             entry.tensors.clear()
         cached = None if storage.shown else entry.tensors.get(key)
         if cached is not None:
-            launch_log.refuse()
+            listeners.unplanned()
             return cached
         tensor = derive()
         entry.uses[key] += 1
         if entry.uses[key] >= self.min_uses and not storage.shown:
             entry.tensors[key] = tensor
-            launch_log.refuse()
-        elif launch_log.active is not None:
-            launch_log.active.guard(storage, functools.partial(self._derives_again, key))
+            listeners.unplanned()
+            return tensor
+        for listener in listeners.here():
+            listener.guard(storage, functools.partial(self._derives_again, key))
         return tensor
 
     def _entry(self, storage: Storage) -> _Entry:

@@ -15,7 +15,7 @@ from typing import Any, Generic, ParamSpec
 
 import numpy as np
 
-from dl4all.errors import ArgumentError, DTypeError
+from dl4all.errors import ArgumentError, Dl4allError, DTypeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.arguments.mixed_devices import MixedDevices, mixed_devices, scalars_moved
 from dl4all.ops.core.arguments.mixed_dtypes import MixedScalars, scalars_cast
@@ -37,12 +37,9 @@ from dl4all.ops.core.parameters import INPLACE, Parameters
 from dl4all.ops.core.primitives import primitives as primitives
 from dl4all.ops.core.tensor_base import COMPUTED_ELEMENTS, Shape, TensorBase, check_repeated
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, batching
-from dl4all.runtime import op_regions
 from dl4all.runtime.kompute import copies
-from dl4all.runtime.profiler import recorder
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler import fallback
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import fallback, listeners
 
 P = ParamSpec("P")
 
@@ -181,26 +178,7 @@ class Op(HostRun, Generic[P]):
             for operand in operands:
                 if isinstance(operand, BatchedTensorBase):
                     return operand.call_op(self, operands, arguments)
-        if op_regions.watched:
-            with op_regions.within(self.name):
-                if recorder.active is not None:
-                    return self._execute_profiled(recorder.active, operands, arguments)
-                return self._execute(operands, arguments)
-        if recorder.active is not None:
-            return self._execute_profiled(recorder.active, operands, arguments)
         return self._execute(operands, arguments)
-
-    def _execute_profiled(
-        self, active: recorder.Recorder, operands: list[Any], arguments: dict[str, Any]
-    ) -> Any:
-        tensors = [operand for operand in operands if isinstance(operand, TensorBase)]
-        device = str(tensors[0].device) if tensors else ""
-        shapes = tuple(tensor.shape for tensor in tensors)
-        with active.op(self.name, device, shapes, self.kernel_class) as span:
-            result = self._execute(operands, arguments)
-        nbytes, flops = self.bytes_and_flops(operands, arguments, result.shape, result.dtype)
-        span.finish(result.storage, flops, nbytes)
-        return result
 
     def _execute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
         try:
@@ -209,11 +187,10 @@ class Op(HostRun, Generic[P]):
                 folded = self._fold(*operands, **arguments)
                 if folded is not None:
                     return folded
-            if capture.active is None:
-                result = self.compute(operands, arguments)
+            if listeners.active and listeners.followed():
+                result = self._compute_followed(operands, arguments)
             else:
-                compute = functools.partial(self.compute, operands, arguments)
-                result = capture.active.op(self, operands, arguments, compute)
+                result = self.compute(operands, arguments)
             self.add_node(operands, arguments, result)
             return result
         except TensorLikeFound as found:
@@ -226,6 +203,22 @@ class Op(HostRun, Generic[P]):
             return self._execute(scalars_moved(self.name, operands), arguments)
         except MixedScalars:
             return self._execute(scalars_cast(operands), arguments)
+
+    def _compute_followed(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
+        try:
+            self.check_operands(operands)
+            self.infer(*operands, **arguments)
+        except (TensorLikeFound, MixedDevices, MixedScalars):
+            raise  # nobody hears of a call that another one takes the place of
+        except Dl4allError:
+            pass  # those who listen hear of it, too
+        compute = functools.partial(self.compute, operands, arguments)
+        return listeners.op(self, operands, arguments, compute)
+
+    @staticmethod
+    def tensors_among(operands: Iterable[Any]) -> list[TensorBase]:
+        """Those operands that are tensors."""
+        return [operand for operand in operands if isinstance(operand, TensorBase)]
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Split what a call was given into operands and arguments, with defaults filled in."""

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from dl4all.allocator.storage import Storage
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.cpu.buffer import aligned_copy
+from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.listeners import capture
 
 Array: TypeAlias = Any
 """Annotates the array operands of an op: its body gets NumPy arrays, its callers pass tensors."""
@@ -201,8 +201,8 @@ class TensorBase:
         if each and count >= COMPUTED_ELEMENTS:
             check_repeated("on_host", self)
         if self.device.is_host:
-            if capture.active is not None:
-                capture.active.read(self.device)
+            if listeners.active:
+                listeners.read(self.device)
             return host_array(self)
         start, stop = self.byte_range()
         data = np.empty(stop - start, np.uint8)
@@ -286,7 +286,7 @@ def from_host(
     """A tensor of class `cls` with the array's elements; with ``copy=False`` the CPU uses its memory."""
     shape = array.shape  # np.ascontiguousarray would turn () into (1,)
     if device.is_host:
-        if copy and 0 < array.nbytes <= FEW_BYTES and capture.active is None:
+        if copy and 0 < array.nbytes <= FEW_BYTES and not listeners.captured():
             result = cls(device.allocate(array.nbytes, tag), shape, array.dtype, device)
             host_array(result)[...] = array
             return result

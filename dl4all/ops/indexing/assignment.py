@@ -25,9 +25,8 @@ from dl4all.ops.indexing.inplace import begin_change, finish_change, finish_hist
 from dl4all.ops.indexing.rows import put_rows, write_rows
 from dl4all.ops.memory.copy import MOVABLE_DTYPES, copy_into, fill_with, fresh_copy
 from dl4all.ops.memory.views import in_shape, permute, reshape
-from dl4all.runtime.profiler import recorder
+from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.listeners import capture
 
 T = TypeVar("T", bound=TensorBase)
 
@@ -199,8 +198,7 @@ def _write_few(input: TensorBase, key: Any, value: Any) -> bool:
     """
     if (
         math.prod(input.shape) > FEW_ELEMENTS
-        or capture.active is not None
-        or recorder.active is not None
+        or listeners.followed()
         or input.device.simulated is not None
         or isinstance(input, BatchedTensorBase)
     ):

@@ -18,10 +18,10 @@ from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.indexing import host_indices
 from dl4all.runtime.cpu.llvm import provider
+from dl4all.scheduler import listeners
 from dl4all.scheduler.check_mode import checks_at_once
 from dl4all.scheduler.device.programs import Launch
 from dl4all.scheduler.index_errors import SLOTS, MakeError
-from dl4all.scheduler.listeners import capture
 
 WORKGROUP = 128
 AXES = 5  # of an index that the kernel takes, when neighbouring ones are merged
@@ -73,7 +73,7 @@ def stays(index: Any, like: TensorBase) -> TypeGuard[TensorBase]:
 def _defers(tensor: TensorBase) -> bool:
     """Whether a kernel may look at a tensor, and an error come later."""
     if tensor.device.is_host:
-        return (capture.active is not None or provider.available()) and 0 < tensor.numel() < MOST
+        return (listeners.captured() or provider.available()) and 0 < tensor.numel() < MOST
     nbytes = 4 * tensor.numel()
     return (
         0 < tensor.numel() < MOST

@@ -13,8 +13,8 @@ from dl4all.ops.core.kernels.host_kernel import REFUSED, ArrayLayout, HostLaunch
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
+from dl4all.scheduler import listeners
 from dl4all.scheduler.index_errors import MakeError
-from dl4all.scheduler.listeners import capture
 
 INT32, INT64, FLOAT32 = np.dtype("int32"), np.dtype("int64"), np.dtype("float32")
 _own = threading.local()  # what a kernel tells this thread about indices
@@ -33,7 +33,7 @@ def checked(
     """As :func:`dl4all.ops.indexing.device_indices.checked`, on the CPU; errors come at once."""
     cls, device = type(index).result_class, index.device
     out: TensorBase = empty(cls, index.shape, INT32, device, "index") if onto is None else onto
-    if capture.active is None and device.keeps_plans:
+    if not listeners.captured() and device.keeps_plans:
         wrong = _first_wrong(index, out, (size, negative, ignored, scale, grid, onto is not None))
         if wrong is not None:
             if wrong >= 0 and error is not None:

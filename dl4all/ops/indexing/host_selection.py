@@ -15,18 +15,15 @@ import numpy as np
 from dl4all.allocator.storage import Storage
 from dl4all.ops.core import tape
 from dl4all.ops.core.kernels.host_kernel import REFUSED, ArrayLayout, HostLaunch, layout_of, prepare
+from dl4all.ops.core.kernels.launch_plan import is_followed
 from dl4all.ops.core.limits import LARGE_ELEMENTS
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape, Size, TensorBase, contiguous_strides, host_array
-from dl4all.ops.core.vmap_hook import is_batching
 from dl4all.ops.indexing import host_indices
 from dl4all.ops.indexing.device_indices import INDEX_DTYPES, MOST
 from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.indexing.rows import take_rows_backward
 from dl4all.ops.memory.views import reshape
-from dl4all.runtime import op_regions
-from dl4all.runtime.profiler import recorder
-from dl4all.scheduler.listeners import capture, launch_log
 
 INT32 = np.dtype("int32")
 
@@ -141,11 +138,7 @@ def _place(tensor: TensorBase) -> tuple[Storage, int]:
 def _is_followed(index: TensorBase, like: TensorBase) -> bool:
     """Whether somebody follows each step of a call, or its operands are not the CPU's own."""
     return (
-        capture.active is not None
-        or recorder.active is not None
-        or launch_log.active is not None
-        or is_batching()
-        or op_regions.watched
+        is_followed()
         or index.device is not like.device
         or not like.device.keeps_plans
         or index.dtype not in INDEX_DTYPES

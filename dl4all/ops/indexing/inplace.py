@@ -26,7 +26,7 @@ from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import copy_into, fresh_copy, overlaps_itself, owns_words, unshared
 from dl4all.ops.memory.parts import clear_region, put_region, take_region
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
 
 DTYPE_KIND_ORDER = {"b": 0, "u": 1, "i": 1, "f": 2}
 """Kinds of NumPy dtypes: a result may be written to a tensor of the same or a later kind."""
@@ -195,10 +195,10 @@ def _apply_op(op: Op[...], operands: list[Any], arguments: dict[str, Any]) -> An
             before.grad_meta = target.grad_meta
     with tape.gradients(False):
         compute = functools.partial(_compute_into, op, target, before, others, arguments, dtype)
-        if capture.active is None:
-            compute()
+        if listeners.active:
+            listeners.op(op, [before, *others], arguments, compute)
         else:
-            capture.active.op(op, [before, *others], arguments, compute)
+            compute()
     finish_change(target, recording)
     if recording:
         target.grad_meta = None
@@ -272,7 +272,7 @@ def _compute_into(
         else:
             op.keep_change([target, *others], arguments)
             return target
-    if target.device.is_host and dtype == target.dtype and capture.active is None:
+    if target.device.is_host and dtype == target.dtype and not listeners.followed():
         has_memory = not isinstance(target, BatchedTensorBase) and 0 not in target.shape
         if has_memory and op.change_on_host([target, *others], arguments):
             return target

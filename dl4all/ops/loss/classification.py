@@ -28,7 +28,7 @@ from dl4all.ops.memory.views import reshape, unsqueeze
 from dl4all.ops.reduce.softmax_function import log_softmax
 from dl4all.ops.reduce.sums import sum
 from dl4all.ops.vmap.batched_tensor import levels_of, unwrap
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
 
 
 @export("F")
@@ -80,7 +80,7 @@ def cross_entropy(
         return _loss_in_vmap(name, scores, target, weight, ignore_index, reduction, label_smoothing)
     if reduction != "none" and one_pass.in_one_pass(input, target, weight):
         _check_target_shape(name, np.shape(target), shape)
-        if capture.active is not None:  # a graph checks them each time
+        if listeners.captured():  # a graph checks them each time
             target = class_indices(name, target, shape, input, classes, ignore_index).on(input)
             ignore_index = -1
         checked = partial(_indices_of, name, shape, classes, ignore_index)

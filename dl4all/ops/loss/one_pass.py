@@ -17,8 +17,7 @@ from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.loss.cross_entropy_ops import cross_entropy_backward, cross_entropy_each
 from dl4all.ops.memory.views import contiguous, expand, reshape
-from dl4all.runtime.profiler import recorder
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
 
 FORWARD, BACKWARD = "cross_entropy_loss", "cross_entropy_loss_backward"
 FLOAT = np.dtype("float32")
@@ -34,7 +33,7 @@ def in_one_pass(input: TensorBase, target: Any, weight: TensorBase | None) -> bo
         and target.device is input.device
         and target.dtype in CLASSES
         and input.dtype == FLOAT
-        and recorder.active is None
+        and not listeners.profiled()
         and 0 not in input.shape
         and not any(isinstance(tensor, BatchedTensorBase) for tensor in (input, target, weight))
         and kernel_of(FORWARD) is not None
@@ -69,7 +68,7 @@ def cross_entropy_loss(
     host_work(
         FORWARD, partial(_loss, rows, *constants), reads, [result, state], (), WorkKernel(FORWARD, constants)
     )
-    if capture.active is None and host_array(state)[1]:
+    if not listeners.captured() and host_array(state)[1]:
         indices(target)
 
     def backward(grads: Any, saved: tuple[Any, ...], needs: tuple[bool, ...]) -> list[Any]:

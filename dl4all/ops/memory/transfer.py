@@ -16,7 +16,7 @@ from dl4all.ops.core.limits import host_memory
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.runtime import fork
-from dl4all.runtime.profiler import recorder
+from dl4all.scheduler import listeners
 from dl4all.scheduler.device import link
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.download import Download
@@ -63,7 +63,7 @@ def move(tensor: TensorBase, device: Device, *, non_blocking: bool = False) -> A
     Raises:
         OutOfMemoryError
     """
-    blocking = not non_blocking or recorder.active is not None or 0 in tensor.shape
+    blocking = not non_blocking or listeners.profiled() or 0 in tensor.shape
     if blocking or isinstance(tensor, BatchedTensorBase):
         return _move_at_once(tensor, device)
     origin = tensor.device
@@ -100,7 +100,7 @@ def _move_at_once(tensor: TensorBase, device: Device) -> Any:
         return upload(cls, array, device, copy=True)
     start = tensor.offset * tensor.dtype.itemsize
     whole_words = start % 4 == 0 and tensor.is_contiguous() and 0 not in tensor.shape
-    if not whole_words or recorder.active is not None or not (device.is_host or device.asynchronous):
+    if not whole_words or listeners.profiled() or not (device.is_host or device.asynchronous):
         return upload(cls, tensor.on_host(), device, copy=False)
     storage = device.reserve(_nbytes(tensor))
     memory = device.host_memory(storage)

@@ -24,7 +24,7 @@ from dl4all.ops.core.tensor_base import (
 )
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.memory.copy import fresh_copy
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
 
 T = TypeVar("T", bound=TensorBase)
 
@@ -93,7 +93,7 @@ def in_shape(input: T, *shape: int) -> T:
 
 def _reshaped(gradient: T, shape: Shape) -> T:
     """The gradient in another shape; contiguous in a capture, as graphs join the copy with other work."""
-    return reshape(gradient if capture.active is None else contiguous(gradient), shape)
+    return reshape(contiguous(gradient) if listeners.captured() else gradient, shape)
 
 
 @export("Tensor")

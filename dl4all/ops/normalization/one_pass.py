@@ -14,8 +14,7 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.normalization import host
-from dl4all.runtime.profiler import recorder
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
 
 FORWARD, BACKWARD = "batch_norm_training", "batch_norm_gradients"
 ROWS_BACKWARD = "grouped_norm_gradients"
@@ -31,8 +30,7 @@ def in_one_pass(input: TensorBase, *changed: TensorBase | None) -> bool:
         and input.device.keeps_plans
         and input.device.is_host
         and input.dtype == np.float32
-        and capture.active is None
-        and recorder.active is None
+        and not listeners.followed()
         and 0 not in input.shape
         and all(tensor is None or tensor.is_contiguous() for tensor in changed)
         and kernel_of(FORWARD) is not None

@@ -20,9 +20,9 @@ from dl4all.ops.core.kernels.launch import ceil_div
 from dl4all.ops.vmap.batched_tensor import PerSampleFallback
 from dl4all.runtime import fork
 from dl4all.runtime.scopes import ScopedSetting, assigned
+from dl4all.scheduler import listeners
 from dl4all.scheduler.device.current import device as open_device
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.listeners import capture, launch_log
 
 State = tuple[int, int]
 """Seed and counter of a generator."""
@@ -67,8 +67,7 @@ class Generator:
             ArgumentError: the seed is not an int from 0 to 2^64 - 1.
         """
         state = _checked_state("manual_seed", (seed, 0))
-        if capture.active is not None:
-            capture.active.refused("seeds a random generator")
+        listeners.refuse("seeds a random generator")
         with self._lock:
             self._seed, self._offset = state
         return self
@@ -85,8 +84,7 @@ class Generator:
 
     def get_state(self) -> State:
         """The seed and the counter: two ints."""
-        if capture.active is not None:
-            capture.active.refused("takes the state of a random generator")
+        listeners.refuse("takes the state of a random generator")
         with self._lock:
             return self._seed, self._offset
 
@@ -97,8 +95,7 @@ class Generator:
             ArgumentError: the state is not a seed and a counter.
         """
         checked = _checked_state("set_state", state)
-        if capture.active is not None:
-            capture.active.refused("sets the state of a random generator")
+        listeners.refuse("sets the state of a random generator")
         with self._lock:
             self._seed, self._offset = checked
 
@@ -115,17 +112,17 @@ class Generator:
         """
         if tape.state.in_vmap and not every_sample:
             raise PerSampleFallback("draws random numbers for a tensor that all samples share")
-        launch_log.refuse()
         with self._lock:
             offset = self._offset
             self._offset = (offset + ceil_div(words, 4)) % 2**64
             seed = self._seed
-        if capture.active is not None:
-            seed, offset = capture.active.vary(
+        if listeners.active:
+            listeners.unplanned()
+            seed, offset = listeners.vary(
                 "random", (seed, offset), lambda: Generator.draw(self, words, every_sample=True)
             )
             if default_generator() is self:
-                capture.active.depends(lambda: default_generator() is self)
+                listeners.depends(lambda: default_generator() is self)
         return seed, offset
 
     def at(self, state: State) -> Generator:

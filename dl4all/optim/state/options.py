@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import fill_with
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
 
 NDArray = npt.NDArray[Any]
 
@@ -19,7 +19,7 @@ NDArray = npt.NDArray[Any]
 def number(value: Any) -> float:
     """An option as a float; a tensor of one element may stand for it."""
     if isinstance(value, TensorBase):
-        with capture.suspended():
+        with listeners.suspended():
             return float(value.on_host().item())
     return float(value)
 

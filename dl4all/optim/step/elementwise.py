@@ -27,9 +27,8 @@ from dl4all.optim.optimizer import NDArray, Optimizer, ParamsT
 from dl4all.optim.state.saved_state import check_arrays, check_counts, loaded_tensor
 from dl4all.optim.step.host_step import KeptSteps, update_arrays, update_jobs
 from dl4all.optim.step.kernels import Constants, OptimizerKernels, no_kernel_of
-from dl4all.scheduler import fallback
+from dl4all.scheduler import fallback, listeners
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.listeners import capture
 from dl4all.tensor.tensor import Tensor
 
 
@@ -99,6 +98,7 @@ class ElementwiseOptimizer(Optimizer):
                     "move a network before its gradients are computed"
                 )
         states = self._prepared_states([p for p, _ in with_gradients], names, group)
+        captured = listeners.captured()
         constants_by_count: dict[tuple[float, ...], Constants] = {}
         states_by_count: dict[tuple[float, ...], list[dict[str, Any]]] = {}
         # While a step is captured, equal constants of unlike counts are two jobs: later they may differ.
@@ -109,14 +109,14 @@ class ElementwiseOptimizer(Optimizer):
             constants = constants_by_count.get(count)
             if constants is None:
                 constants = self._count_step(group, [state])
-                if capture.active is not None:
+                if captured:
                     again = functools.partial(self._count_step, group, same)
-                    constants = tuple(capture.active.vary(self._name, constants, again))
+                    constants = tuple(listeners.vary(self._name, constants, again))
                 constants_by_count[count] = constants
             else:
                 self._count_step(group, [state])
             same.append(state)
-            kind = p.device, constants, None if capture.active is None else count
+            kind = p.device, constants, count if captured else None
             tensors = [state[name] for name in names]
             packed = tensors[:1]  # the first tensor leads to all of the state
             if p.device.is_host:
@@ -129,10 +129,8 @@ class ElementwiseOptimizer(Optimizer):
             else:
                 g = g if g.strides == p.strides else contiguous(g)
                 jobs_by_constants.setdefault(kind, []).append((g, *packed, p))
-        if capture.active is not None:
-            capture.active.depends(
-                functools.partial(_agree, list(states_by_count.values()), ("step", *numbers))
-            )
+        if captured:
+            listeners.depends(functools.partial(_agree, list(states_by_count.values()), ("step", *numbers)))
         for slot, ((device, constants, _), jobs) in enumerate(jobs_by_constants.items()):
             if device.is_host:
                 self._update_on_host(device, jobs, group, constants)

@@ -17,9 +17,10 @@ from dl4all.allocator.storage import Storage
 from dl4all.ops.core.kernels.host_kernel import HostLaunch
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work, launch_of
 from dl4all.ops.core.tensor_base import Shape, TensorBase
+from dl4all.ops.core.untracked import Untracked
 from dl4all.ops.memory.views import contiguous
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
 
 NDArray = npt.NDArray[Any]
 Update = Callable[..., None]
@@ -215,7 +216,7 @@ def _address(tensor: TensorBase) -> int:
     return address
 
 
-class KeptSteps(capture.Untracked):
+class KeptSteps(Untracked):
     """The kept steps of an optimizer's groups. Copies and pickles start empty."""
 
     def __init__(self) -> None:
@@ -229,7 +230,7 @@ class KeptSteps(capture.Untracked):
     ) -> bool:
         """Make a kept step; False if there is none that fits. For the arguments see :class:`KeptStep`."""
         of, kept = self._steps.get(kind[0], (None, None))
-        if kept is None or of != kind or capture.active is not None or not provider.enabled:
+        if kept is None or of != kind or listeners.captured() or not provider.enabled:
             return False
         return kept.run(params, states, constants)
 
@@ -240,7 +241,7 @@ class KeptSteps(capture.Untracked):
         number, rule, names = kind
         self._steps.pop(number, None)
         device = jobs[0][1].device
-        if rule is None or capture.active is not None or not device.keeps_plans or not _are_alike(jobs):
+        if rule is None or listeners.captured() or not device.keeps_plans or not _are_alike(jobs):
             return
         written = _by_role(jobs)
         like_gradients = [job[1] for job in jobs]

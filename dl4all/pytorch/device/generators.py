@@ -11,7 +11,7 @@ import torch
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.random.generator import Generator
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
 
 STATE_BYTES = 16
 
@@ -24,7 +24,7 @@ def generator_of(index: int) -> Generator:
     generator = _of_device.get(index)
     if generator is None:
         seed = torch.initial_seed() if _common_seed is None else _common_seed
-        with capture.suspended():  # it is made once, which no replay needs to repeat
+        with listeners.suspended():  # it is made once, which no replay needs to repeat
             generator = _of_device.setdefault(index, Generator(seed % 2**64))
     return generator
 

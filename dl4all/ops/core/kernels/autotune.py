@@ -35,10 +35,9 @@ from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.runtime import fork
 from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.runtime.profiler import recorder
 from dl4all.runtime.records import device_records, file_cache
+from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.listeners import capture, launch_log
 
 Q = TypeVar("Q")  # a problem
 C = TypeVar("C")  # a candidate
@@ -186,7 +185,7 @@ def _decide(space: Space[Q, C], device: Device, problem: Q, key: Key) -> C:
                 name, final = _tune_lazily(space, device, problem, state)
         candidate = space.candidates[space.usual(device, key) if name is None else name]
         if not final:
-            launch_log.refuse()
+            listeners.unplanned()
         else:
             state.chosen[space.name, key] = candidate
             state.unknown.pop((space.name, key), None)
@@ -213,7 +212,7 @@ def _tune_lazily(
     space: Space[Q, C], device: Device, problem: Q, state: _TuningState
 ) -> tuple[str | None, bool]:
     """The tuned choice, and whether it is final: nothing is tuned within a search or a profile."""
-    if state.searching or recorder.active is not None:
+    if state.searching or listeners.profiled():
         return None, False
     start = clock()
     try:
@@ -242,7 +241,7 @@ def tune(space: Space[Q, C], device: Device, problem: Q, seconds: float) -> Outc
     with state.lock:
         state.searching = True
         try:
-            with capture.suspended():
+            with listeners.suspended():
                 outcome = search(space, device, problem, seconds)
         finally:
             state.searching = False

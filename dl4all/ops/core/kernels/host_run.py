@@ -14,9 +14,8 @@ from dl4all.ops.core.limits import out_of_memory
 from dl4all.ops.core.primitives import primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.runtime.profiler import recorder
-from dl4all.scheduler import fallback
+from dl4all.scheduler import fallback, listeners
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.listeners import capture
 
 
 def empty(cls: type[TensorBase], shape: Shape, dtype: np.dtype[Any], device: Any, tag: str = "") -> Any:
@@ -63,7 +62,7 @@ class HostRun:
             self._simulate(first.device, operands, arguments, shape, dtype)
             if not first.device.simulated.computes:
                 return empty(type(first).result_class, shape, dtype, first.device, self.name)
-        if capture.active is not None and first.device.is_host:
+        if first.device.is_host and listeners.captured():
             launch = None
             if not holds_elements(arguments):
                 given = host_kernel.with_tensors(arguments, first)

@@ -19,7 +19,8 @@ from dl4all.ops.core.arguments.tensor_argument import Elements, TensorArgument
 from dl4all.ops.core.kernels.host_kernel import REFUSED, ArrayLayout, HostLaunch, kernel_of, layout_of
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
+from dl4all.scheduler.varying import Mark, VaryingFloat, VaryingInt
 
 NDArray = npt.NDArray[Any]
 
@@ -64,7 +65,7 @@ class ArrayView(NamedTuple):
 class HostWork:
     """Work that a graph can run again: ``function(*arrays, *numbers)``, with an array for each view.
 
-    Numbers may be marked as varying (:class:`dl4all.scheduler.listeners.capture.VaryingInt`).
+    Numbers may be marked as varying (:class:`dl4all.scheduler.varying.VaryingInt`).
     """
 
     function: Callable[..., object]
@@ -74,12 +75,12 @@ class HostWork:
     launch: HostLaunch | None = field(default=None, compare=False)  # what computed when it was captured
 
     @property
-    def marks(self) -> list[capture.Mark]:
+    def marks(self) -> list[Mark]:
         """The marks of all varying numbers."""
         numbers = list(self.numbers)
         if isinstance(self.function, BodyCall):
             numbers += [*self.function.operands, *self.function.arguments.values()]
-        return [n.mark for n in numbers if isinstance(n, (capture.VaryingInt, capture.VaryingFloat))]
+        return [n.mark for n in numbers if isinstance(n, (VaryingInt, VaryingFloat))]
 
     def __call__(self, *memory: npt.NDArray[np.uint8]) -> None:
         """Do it on these bytes, with the numbers of the call that was captured."""
@@ -173,11 +174,11 @@ def host_work(
     [2.0, 4.0]
     """
     tensors = (*reads, *writes)
-    if capture.active is not None:
+    if listeners.captured():
         noted = launch
         if kernel is not None:
             noted = launch_of(kernel, reads, writes)
-        if _captured(capture.active, name, function, tensors, len(reads), numbers, kernel, noted):
+        if _captured(name, function, tensors, len(reads), numbers, kernel, noted):
             return
     if kernel is not None and launched(kernel, reads, writes, numbers):
         return
@@ -225,7 +226,6 @@ def launched(
 
 
 def _captured(
-    active: capture.Capture,
     name: str,
     function: Callable[..., object],
     tensors: Sequence[TensorBase],
@@ -243,4 +243,8 @@ def _captured(
         views.append(ArrayView(tensor.shape, tensor.dtype, strides, tensor.offset * itemsize - start))
     writes = [position >= reads for position in range(len(tensors))]
     work = HostWork(function, tuple(views), tuple(numbers), kernel, launch)
-    return active.host_call(tensors[0].device, name, work, work.marks, pieces, writes)
+    device, marks = tensors[0].device, work.marks
+    prevented = [
+        listener.host_call(device, name, work, marks, pieces, writes) for listener in listeners.here()
+    ]
+    return any(prevented)

@@ -11,9 +11,10 @@ from dl4all.errors import TooLargeError
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
+from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler.varying import marked
 
 MAX_GRID_SIZE = 65535  # workgroups along one axis, on every device
 STRIDED_GRID_CAP = 32768  # workgroups of a kernel with a grid-stride loop
@@ -42,7 +43,7 @@ def pack(*values: int | float) -> bytes:
     codes = "".join(["f" if isinstance(v, float) else "I" if v >= 0 else "i" for v in values])
     try:
         packed = struct.pack(f"<{codes}", *values)
-        return packed if capture.active is None else capture.marked(values, packed)
+        return marked(values, packed) if listeners.active else packed
     except OverflowError:  # struct refuses numbers that float32 rounds to infinity
         return pack(*(_to_float32(v) if isinstance(v, float) else v for v in values))
     except struct.error:

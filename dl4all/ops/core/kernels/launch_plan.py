@@ -6,7 +6,7 @@ that, so that such a call needs to allocate and to launch only. A device keeps i
 that they hold (:attr:`dl4all.scheduler.device.device.Device.plans`), and is told to forget them when
 something else changes that kernels are chosen by.
 
-Where somebody follows each step (a capture, a profile, ``vmap``), no plan is used.
+Where somebody listens to the thread, and within ``vmap``, no plan is used.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import numpy as np
 
 from dl4all.allocator.storage import Storage
 from dl4all.ops.core.tensor_base import Shape, Size, TensorBase
-from dl4all.ops.core.vmap_hook import is_batching
-from dl4all.runtime.profiler import recorder
+from dl4all.ops.core.vmap_hook import batching, is_batching
 from dl4all.runtime.protocols import Dispatch, Grid
+from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.listeners import capture, launch_log
+from dl4all.scheduler.listeners.launch_log import Allocated, LaunchLog
 
 
 class KeyArgument:
@@ -43,14 +43,14 @@ class PlannedCall(NamedTuple):
     numbers: list[Any]  # the operands that are none
 
 
+def is_followed() -> bool:
+    """Whether calls of this thread are followed step by step: by a listener, or sample by sample."""
+    return bool(listeners.active or batching) and (listeners.followed() or is_batching())
+
+
 def call_of(op: Any, operands: Sequence[Any]) -> PlannedCall | None:
     """The key of a plan; None for calls that no plan serves."""
-    if (
-        capture.active is not None
-        or recorder.active is not None
-        or is_batching()
-        or launch_log.active is not None  # all that an op within another one launches is noted
-    ):
+    if is_followed():
         return None
     key: list[Any] = [op]
     storages: list[Storage] = []
@@ -199,7 +199,7 @@ class Launches:
 
 
 def launches_of(
-    log: launch_log.LaunchLog, storages: Sequence[Storage], results: Sequence[Storage]
+    log: LaunchLog, storages: Sequence[Storage], results: Sequence[Storage]
 ) -> tuple[Launches, list[int]] | None:
     """The logged launches, and the places of the results; None if launches alone do not repeat the call.
 
@@ -208,7 +208,7 @@ def launches_of(
         storages: of its operands.
         results: storages that it made.
     """
-    if log.refused:
+    if not log.is_complete:
         return None
     count = len(storages)
     places = {id(storage): place for place, storage in reversed(list(enumerate(storages)))}
@@ -217,7 +217,7 @@ def launches_of(
     steps: list[PlanStep] = []
     written: dict[int, None] = {}
     for event in log.events:
-        if isinstance(event, launch_log.Allocated):
+        if isinstance(event, Allocated):
             place = places[id(event.storage)] = next(numbers)
             waiting.append((place, event.storage.nbytes, event.tag))
             continue
@@ -324,24 +324,17 @@ def frozen(value: Any) -> Any:
     raise TypeError(kind)
 
 
-def logged(device: Device, run: Callable[[], Any]) -> tuple[Any, launch_log.LaunchLog | None]:
-    """The result of `run` and what it had a device do; None for that if another thread began a log."""
-    log = launch_log.LaunchLog(device)
-    try:
-        launch_log.active = log
-        result = run()
-        complete = launch_log.active is log
-    finally:
-        if launch_log.active is log:
-            launch_log.active = None
-    return result, log if complete else None
+def logged(device: Device, run: Callable[[], Any]) -> tuple[Any, LaunchLog]:
+    """The result of `run`, and what it had a device do."""
+    log = LaunchLog(device)
+    with listeners.listening(log):
+        return run(), log
 
 
 def _logged(call: PlannedCall, key: Any, run: Callable[[], Any]) -> Any:
     """The result of `run`, and a plan made of what it launches."""
     device = call.first.device
     result, log = logged(device, run)
-    if log is not None:
-        found = launches_of(log, call.storages, [result.storage])
-        device.plans.keep(key, REFUSED if found is None else LaunchPlan(found[0], result, found[1][0]))
+    found = launches_of(log, call.storages, [result.storage])
+    device.plans.keep(key, REFUSED if found is None else LaunchPlan(found[0], result, found[1][0]))
     return result

@@ -21,9 +21,10 @@ from dl4all.allocator.storage import Storage
 from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.core.untracked import Untracked
 from dl4all.runtime.protocols import Span
+from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.listeners import capture
 
 Job = tuple[TensorBase, ...]
 """The tensors of one job, one for each role: contiguous, float32, as many elements as their roles say."""
@@ -78,7 +79,7 @@ class MultiTensorPlan(NamedTuple):
     alone: tuple[int, ...]
 
 
-class MultiTensor(capture.Untracked):
+class MultiTensor(Untracked):
     """Plans dispatches, and caches the last plan of each list of jobs. Copies and pickles start empty.
 
     >>> import dl4all as dl
@@ -110,7 +111,7 @@ class MultiTensor(capture.Untracked):
                 tensor.storage.settle()  # a dispatch on their span would not wait for each of them
         # What is captured gets other memory, so that a table of these offsets would be wrong there.
         few = len(jobs) == 1 or not jobs[0][0].device.alignment
-        if capture.active is not None or (few and not every):
+        if listeners.captured() or (few and not every):
             return MultiTensorPlan((), tuple(range(len(jobs))))
         key: list[Any] = [*roles, *[job[-1].shape for job in jobs]]
         key += [part for job in jobs for tensor in job for part in (tensor.storage.span, tensor.offset)]

@@ -21,7 +21,7 @@ from dl4all.errors import DeviceError, FallbackError
 from dl4all.pytorch.device.devices import NAME, is_here
 from dl4all.pytorch.device.dispatch.schemas import plan, tensors_in
 from dl4all.pytorch.device.storage import memory
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
 
 logger = logging.getLogger("dl4all")
 
@@ -103,8 +103,7 @@ def because(reason: str, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         raise FallbackError(
             f"[{name}] runs on the CPU ({reason}), and DL4ALL_TORCH_FALLBACK=error forbids it"
         )
-    if capture.active is not None:
-        capture.active.refused(f"runs {name} on the CPU, as {reason}")
+    listeners.refuse(f"runs {name} on the CPU, as {reason}")
     start = time.perf_counter()
     try:
         result = _compute(op, args, kwargs)

@@ -14,14 +14,19 @@ from typing import Any, NamedTuple
 import torch
 
 from dl4all.allocator.storage import Storage
-from dl4all.ops.core.kernels.launch_plan import REFUSED, Launches, frozen, launches_of, logged, sharing
-from dl4all.ops.core.vmap_hook import is_batching
+from dl4all.ops.core.kernels.launch_plan import (
+    REFUSED,
+    Launches,
+    frozen,
+    is_followed,
+    launches_of,
+    logged,
+    sharing,
+)
 from dl4all.pytorch.device.devices import device_at
 from dl4all.pytorch.device.storage.memory import memory_of, over, torch_storage
-from dl4all.runtime import op_regions
-from dl4all.runtime.profiler import recorder
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.listeners import capture, launch_log
+from dl4all.scheduler.listeners.launch_log import LaunchLog
 
 CONSTANTS = (torch.dtype, torch.layout, torch.memory_format)
 """Types of arguments that stay as they are."""
@@ -62,14 +67,7 @@ def planned(name: str, kernel: Kernel) -> Kernel:
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if (
-            capture.active is not None
-            or recorder.active is not None
-            or launch_log.active is not None
-            or is_batching()
-            or op_regions.watched
-            or torch.get_default_dtype() is not torch.float32  # results may be of it
-        ):
+        if is_followed() or torch.get_default_dtype() is not torch.float32:  # results may be of it
             return kernel(*args, **kwargs)
         key: list[Any] = [name]
         storages: list[Storage] = []
@@ -159,14 +157,11 @@ def _logged(
 ) -> Any:
     """The result of a kernel, and a plan made of what it launches."""
     result, log = logged(device, run)
-    if log is not None:
-        device.plans.keep(key, _plan(log, storages, result, args) or REFUSED)
+    device.plans.keep(key, _plan(log, storages, result, args) or REFUSED)
     return result
 
 
-def _plan(
-    log: launch_log.LaunchLog, storages: list[Storage], result: Any, args: tuple[Any, ...]
-) -> KernelPlan | None:
+def _plan(log: LaunchLog, storages: list[Storage], result: Any, args: tuple[Any, ...]) -> KernelPlan | None:
     """The plan for what was logged; None if launches alone do not repeat it."""
     operand = next((place for place, value in enumerate(args) if value is result), -1)
     if operand >= 0:

@@ -20,6 +20,7 @@ import torch
 from dl4all.graph.run.compiled import Compiled, CompileWarning, Mode
 from dl4all.graph.tracing.trace import Tracer
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.core.untracked import Untracked
 from dl4all.ops.memory.copy import fresh_copy
 from dl4all.pytorch.device.devices import device_at, is_here
 from dl4all.pytorch.device.dispatch.host_operands import HostOperands
@@ -27,7 +28,7 @@ from dl4all.pytorch.device.graphs import parts as graph_parts
 from dl4all.pytorch.device.graphs.parts import GraphPart
 from dl4all.pytorch.device.storage import memory
 from dl4all.pytorch.device.storage.memory import NotNative, carrier
-from dl4all.scheduler.listeners import capture
+from dl4all.scheduler import listeners
 
 MOST_SIZES = 4096
 """Sizes that a graph remembers to have been called with."""
@@ -36,7 +37,7 @@ MOST_PARTS = 32
 """A graph of more parts runs op by op: they would cost more than recording them saves."""
 
 
-class _Runner(capture.Untracked):
+class _Runner(Untracked):
     """Runs a graph op by op, on PyTorch's tensors of the call in progress in this thread."""
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
@@ -59,12 +60,11 @@ class _Runner(capture.Untracked):
         given = self._calls.given
         results = self._calls.results = list(self.module(*given))
         self.dtypes = [one.dtype if isinstance(one, torch.Tensor) else None for one in results]
-        listener = capture.active
-        if listener is not None and any(
+        if listeners.captured() and any(
             isinstance(tensor, TensorBase) and memory.memory_of(one.untyped_storage()) is not tensor.storage
             for one, tensor in zip(given, tensors, strict=True)
         ):
-            listener.refused("gives an argument other memory")
+            listeners.refuse("gives an argument other memory")
         known = {id(one): tensor for one, tensor in zip(given, tensors, strict=True)}
         own: list[Any] = []
         for one in results:
@@ -73,8 +73,7 @@ class _Runner(capture.Untracked):
                     own.append(_shown(carrier(one)))
                 except NotNative as problem:
                     own.append(None)
-                    if listener is not None:
-                        listener.refused(f"returns a tensor that is not the device's: {problem}")
+                    listeners.refuse(f"returns a tensor that is not the device's: {problem}")
             else:
                 own.append(known.get(id(one), one))
         return own
@@ -82,8 +81,7 @@ class _Runner(capture.Untracked):
 
 def _shown(result: TensorBase) -> TensorBase:
     """A result as a replay gives it: of elements that came from the host it makes a copy for each caller."""
-    listener = capture.active
-    constant = isinstance(listener, Tracer) and listener.is_constant(result)
+    constant = any(isinstance(one, Tracer) and one.is_constant(result) for one in listeners.here())
     return fresh_copy(result) if constant else result
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dl4all.graph.tracing import trace
+from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.listeners import capture
 
@@ -57,7 +58,7 @@ class _Nodes(torch.fx.Interpreter):
 
 def observe(module: torch.fx.GraphModule, arguments: Sequence[Any], device: Device) -> Observed | None:
     """Run a graph node by node; None, and nothing is run, while something else is traced."""
-    if capture.active is not None or not capture.lock.acquire(blocking=False):
+    if listeners.captured() or not capture.lock.acquire(blocking=False):
         return None
     try:
         tracer = trace.Tracer(device)
