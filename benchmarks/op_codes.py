@@ -69,7 +69,7 @@ def replay(device: dl.Device, compiled: Compiled[..., Any]) -> Callable[[], None
     recording = executable._recording if isinstance(executable, Executable) else None
     if recording is None:
         raise click.ClickException(f"{device} does not replay recordings")
-    return lambda: device.replay(recording, {})
+    return lambda: device.recordings.replay(recording, {})
 
 
 @click.command()

@@ -297,7 +297,7 @@ def pin(array: npt.NDArray[Any], device: DeviceLike = "auto") -> npt.NDArray[Any
         (2, 3)
     """
     target = open_device(device)
-    return np.array(array) if target.is_host else target.pin(np.asarray(array))
+    return np.array(array) if target.is_host else target.copies.pin(np.asarray(array))
 
 
 def _pool(device: DeviceLike) -> Allocator:

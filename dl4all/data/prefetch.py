@@ -290,7 +290,7 @@ class Upload:
         if self._pinned is None or self._pinned.size < array.nbytes or array.dtype.hasobject:
             tensor = from_numpy(np.ascontiguousarray(array), self._device)
             if tensor.storage.buffer.mapped is None:  # the host cannot write to the device's memory
-                self._pinned = self._device.pin(np.empty(array.nbytes, np.uint8))
+                self._pinned = self._device.copies.pin(np.empty(array.nbytes, np.uint8))
             return tensor
         pinned = self._pinned[: array.nbytes].view(array.dtype).reshape(array.shape)
         pinned[...] = array

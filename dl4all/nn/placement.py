@@ -68,7 +68,7 @@ class PlacementMethods:
                 changes[id(tensor)] = tensor, new_device, new_dtype
         if target is not None:
             moving = (change for change in changes.values() if change[0].device is not target)
-            target.make_room(tensor.numel() * new_dtype.itemsize for tensor, _, new_dtype in moving)
+            target.memory.make_room(tensor.numel() * new_dtype.itemsize for tensor, _, new_dtype in moving)
         for tensor, new_device, new_dtype in changes.values():
             grad = tensor.grad
             with np.errstate(all="ignore"):  # what is too large becomes inf, quietly

@@ -2,58 +2,46 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from dl4all import config
-from dl4all.allocator.allocation import aligned
 from dl4all.allocator.allocator import Allocator
 from dl4all.allocator.guard import GUARD, check_guard, set_guard
-from dl4all.allocator.host_memory import KEPT_BYTES
 from dl4all.allocator.pinned import HostView, pinned_span
-from dl4all.allocator.planner import Arena, Lifetime, plan
 from dl4all.allocator.storage import Storage
-from dl4all.allocator.strategies.best_fit import GRAIN
 from dl4all.allocator.strategies.by_size import choose
-from dl4all.errors import OutOfMemoryError, PipelineError, TooLargeError
+from dl4all.errors import PipelineError, TooLargeError
 from dl4all.runtime import fork
-from dl4all.runtime.cpu.buffer import CpuBuffer
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.profiler import recorder
 from dl4all.runtime.protocols import (
     Backend,
-    Buffer,
     Bytes,
     Dispatch,
     Event,
     Fill,
     Grid,
     Program,
-    Recording,
     Span,
     Stream,
 )
 from dl4all.runtime.simulated.backend import SimulatedBackend
 from dl4all.scheduler import listeners
 from dl4all.scheduler.cost.cost_model import rates
-from dl4all.scheduler.device import link
-from dl4all.scheduler.device.download import Download, arrived
+from dl4all.scheduler.device.copies import Copies
+from dl4all.scheduler.device.memory import DeviceMemory
 from dl4all.scheduler.device.name import NamedDevice
-from dl4all.scheduler.device.plan_table import PlanTable
 from dl4all.scheduler.device.programs import Launch, Programs
+from dl4all.scheduler.device.recordings import Recordings
 from dl4all.scheduler.device.transfer_streams import TransferStreams
-from dl4all.scheduler.device.transfers import Transfers, bytes_of
+from dl4all.scheduler.device.transfers import Transfers
 from dl4all.scheduler.index_errors import IndexErrors
 from dl4all.scheduler.monitor import op_listeners, profile_events
 from dl4all.scheduler.monitor.counters import Counters, devices
-from dl4all.scheduler.streams.task import Task
 
 SLAB_BYTES = 1 << 16  # added to the room for many tensors: small ones lie in a slab
 MAX_ROOM_BYTES = 64 << 20  # room that is made at once: no block of the pool is larger
@@ -101,6 +89,8 @@ class Device(NamedDevice):
         self._lock = fork.rlock()  # one recorder at a time; garbage collection may come back in
         self._rates = rates(name, backend.info)
         self._programs = Programs(backend)
+        self.plans = self._programs.plans
+        """The launches of earlier ops, for calls like those (:mod:`dl4all.ops.core.kernels.launch_plan`)."""
         self.tables: dict[str, Any] = {}  # what kernels look up, made once by those who need it
         self.counters = Counters()
         op_listeners.show_regions()
@@ -125,8 +115,9 @@ class Device(NamedDevice):
         self.asynchronous = backend.capabilities.asynchronous  # copies may run beside commands
         self._beside = TransferStreams(name, backend, self.pool, self._lock)
         self.pool.caches.append(self._beside.staging.clear)
-        self._retired: deque[Recording] = deque()
-        self._copies: deque[Task] = deque()  # to and from other devices, by threads
+        self.memory = DeviceMemory(self, backend)
+        self.recordings = Recordings(backend, self._lock, self._transfers, self.counters)
+        self.copies = Copies(self, backend, self._transfers, self._beside, self._lock, guarded=self._debug)
         devices.add(self)
 
     def allocate(self, nbytes: int, tag: str = "") -> Storage:
@@ -142,68 +133,13 @@ class Device(NamedDevice):
             instead = listener.allocating(self, nbytes, tag)
             if instead is not None:
                 return instead
-        storage = self._allocate_on_host(nbytes, tag) if self.is_host else self.pool.storage(nbytes, tag)
+        storage = self.memory.on_host(nbytes, tag) if self.is_host else self.pool.storage(nbytes, tag)
         if self._debug and not self.is_host:
             with self._lock:
                 set_guard(self._stream, storage)
         for listener in following:
             listener.allocated(self, storage, tag)
         return storage
-
-    def make_room(self, sizes: Iterable[int]) -> None:
-        """Have storages of so many bytes, which are allocated next, lie side by side if they can.
-
-        Kernels that work on many tensors at once (an optimizer's) bind fewer buffers then.
-        """
-        if self.alignment:
-            nbytes = sum(aligned(size, max(self.alignment, GRAIN)) for size in sizes) + SLAB_BYTES
-            with contextlib.suppress(OutOfMemoryError):
-                self.allocate(min(nbytes, MAX_ROOM_BYTES))  # goes back at once, in one piece
-
-    def arena(self, lifetimes: Iterable[Lifetime]) -> Arena:
-        """Memory for tensors whose lifetimes are known, planned so that it is as little as possible.
-
-        Raises:
-            OutOfMemoryError
-        """
-        alignment = self._backend.capabilities.offset_alignment
-        largest = min(self.info.limits.allocation_size, self.info.limits.storage_buffer_range)
-        made = plan(lifetimes, max(alignment, GRAIN), largest, offsets=alignment > 0)
-        return Arena(made, [self.allocate(nbytes, "arena") for nbytes in made.buffers])
-
-    def joins(self, storage: Storage) -> bool:
-        """Whether a dispatch may bind a storage with what lies around it: memory of this stream alone."""
-        allocation = storage.allocation
-        return (
-            allocation is not None
-            and allocation.stream_pool is not None
-            and allocation.stream_pool.stream is self._stream
-        )
-
-    def binds(self, *storages: Storage) -> bool:
-        """Whether a dispatch can take storages whole."""
-        limit = self.info.limits.storage_buffer_range
-        return all(storage.nbytes <= limit for storage in storages)
-
-    def _allocate_on_host(self, nbytes: int, tag: str) -> Storage:
-        if nbytes <= KEPT_BYTES and self.keeps_plans and recorder.active is None:
-            storage = self.pool.reuse(nbytes, tag)
-            if storage is not None:
-                return storage
-        return self._track_host(self._backend.allocate(nbytes or 1), nbytes, tag)
-
-    def _track_host(self, buffer: Buffer, nbytes: int, tag: str) -> Storage:
-        """Memory of the host, which goes back by itself."""
-        if self.simulated is not None:
-            used, memory = self.pool.stats.allocated, self.info.memory
-            if used + nbytes > memory:
-                raise OutOfMemoryError(
-                    f"[{tag or 'allocate'}] {nbytes} bytes do not fit on {self.name}: {used} of {memory} are "
-                    "in use; use a smaller batch, or free tensors"
-                )
-        if recorder.active is not None:
-            recorder.active.allocation(self.name, nbytes, "driver")
-        return self.pool.adopt(Span(buffer, 0, buffer.nbytes), nbytes, tag)
 
     def locks_on(self, backend: Backend) -> tuple[threading.RLock, ...]:
         """The locks under which threads use a backend by this device, in the order they ask for them."""
@@ -253,11 +189,6 @@ class Device(NamedDevice):
                 if self._debug:
                     for storage in storages:
                         check_guard(self._stream, storage, launch.shader.name)
-
-    @property
-    def plans(self) -> PlanTable:
-        """The launches of earlier ops, for calls like those (:mod:`dl4all.ops.core.kernels.launch_plan`)."""
-        return self._programs.plans
 
     def launch_again(
         self, program: Program, groups: Grid, push: bytes, seconds: float, storages: Sequence[Storage]
@@ -317,47 +248,6 @@ class Device(NamedDevice):
         seconds = launch.flops * self._rates.per_flop + nbytes * self._rates.per_byte
         return Dispatch(program, spans, launch.groups, launch.push, seconds)
 
-    def record(self, commands: Sequence[Dispatch | Fill], changing: Iterable[int] = ()) -> Recording:
-        """Prepare commands for :meth:`replay`.
-
-        Args:
-            commands: from :meth:`prepare`, or fills.
-            changing: the numbers of those of which replays may change spans and push constants.
-        """
-        with self._lock:
-            if self._retired:
-                self._stream.synchronize()  # they may still run
-                while self._retired:
-                    self._retired.popleft().free()
-            return self._backend.record(commands, frozenset(changing))
-
-    def retire(self, recording: Recording) -> None:
-        """Release a recording that is not replayed any more, before the next one is made.
-
-        Garbage collection may call this at any point of another call: it takes no lock.
-        """
-        self._retired.append(recording)
-
-    def replay(self, recording: Recording, changes: Mapping[int, Dispatch]) -> None:
-        """Run what was recorded, with some dispatches replaced, as one submission where the backend can."""
-        listeners.unplanned()
-        with self._lock:
-            self._transfers.device_busy = True
-            self.counters.launches += len(recording.commands)
-            self._stream.replay(recording, changes)
-
-    def run_commands(self, commands: Iterable[Dispatch | Fill]) -> None:
-        """Run commands one by one, where nothing is recorded."""
-        listeners.unplanned()
-        with self._lock:
-            self._transfers.device_busy = True
-            for command in commands:
-                if isinstance(command, Fill):
-                    self._stream.fill(command)
-                else:
-                    self.counters.launches += 1
-                    self._stream.dispatch(command)
-
     def download(self, storage: Storage, out: npt.NDArray[Any], start: int = 0) -> None:
         """Copy what `storage` holds from byte `start` on into the contiguous array `out`, when computed.
 
@@ -373,108 +263,6 @@ class Device(NamedDevice):
                 self._transfers.download(Span(storage.buffer, storage.span.offset + start, out.nbytes), out)
             self.index_errors.look(count)
 
-    # Without a wait
-
-    def upload_later(self, array: npt.NDArray[Any]) -> Storage:
-        """Copy a host array to the device beside what it computes; the array may be changed at once.
-
-        Commands that use the storage wait for the copy, on the device; errors of the copy are raised there.
-
-        Raises:
-            OutOfMemoryError
-        """
-        listeners.unplanned()
-        if listeners.followed() and not self.is_host:
-            return self.upload(array)
-        storage = self.reserve(array.nbytes)
-        storage.pending = self.deliver(storage, array)
-        if self.simulated is not None:
-            link.receive_later(self.simulated, storage)
-        return storage
-
-    def reserve(self, nbytes: int, tag: str = "upload") -> Storage:
-        """Memory with undefined contents, for :meth:`deliver`: no command of the device may still use it.
-
-        Raises:
-            OutOfMemoryError
-        """
-        if not self.asynchronous or not nbytes:
-            return self.allocate(nbytes, tag)
-        storage = self._beside.reserve(nbytes, tag)
-        if self._debug:
-            with self._lock:
-                set_guard(self._stream, storage)
-        return storage
-
-    def host_memory(self, storage: Storage) -> Bytes | None:
-        """Memory from :meth:`reserve` itself, to write to; None where the host does not see it."""
-        if not self.is_host and not self.asynchronous:
-            return None  # its commands may use the memory
-        mapped, offset = storage.buffer.mapped, storage.span.offset
-        return None if mapped is None else mapped[offset : offset + storage.nbytes]
-
-    def deliver(self, storage: Storage, array: npt.NDArray[Any]) -> Callable[[], None] | None:
-        """Copy a host array to a storage of its size from :meth:`reserve`; it may be changed at once.
-
-        Returns:
-            For :attr:`Storage.pending`: lets the device's later commands wait for the copy; None when done.
-        """
-        memory = self.host_memory(storage)
-        if memory is not None:
-            memory.view(array.dtype).reshape(array.shape)[...] = array
-        elif self.asynchronous and array.nbytes:
-            return functools.partial(self._wait_for, self._beside.deliver(storage, array))
-        elif array.nbytes:
-            with self._lock:
-                self._transfers.write(storage, array)
-        return None
-
-    def _wait_for(self, event: Event) -> None:
-        with self._lock:
-            self._stream.wait_event(event)
-            self._transfers.device_busy = True
-
-    def download_later(
-        self, storage: Storage, nbytes: int, start: int = 0, *, beside: bool = False
-    ) -> Download:
-        """Bytes of a storage from `start` on, as the commands so far leave them; it does not wait for them.
-
-        Args:
-            storage: its contents. It may be written or freed at once.
-            nbytes: how many.
-            start: the first.
-            beside: copy beside the commands that follow, which must not write the storage.
-
-        Raises:
-            OutOfMemoryError: there is no host memory for them.
-            DeviceLostError
-        """
-        listeners.refuse("reads elements of a tensor on the host")
-        storage.settle()
-        if self.is_host:
-            data = storage.buffer.data[start : start + nbytes]
-            if self.simulated is None:
-                return arrived(self.name, data.copy())
-            kept = data.copy() if self.simulated.computes else data  # otherwise nothing is written there
-            return Download(self.name, nbytes, link.send(self.simulated, nbytes), lambda: kept)
-        if recorder.active is not None or not self.asynchronous or not nbytes:
-            skew = start % 4  # backends copy from whole words on
-            out = np.empty(skew + nbytes, np.uint8)
-            self.download(storage, out, start - skew)
-            return arrived(self.name, out[skew:])
-        self._transfers.device_busy = True
-        source = Span(storage.buffer, storage.span.offset + start, nbytes)
-        coming = self._beside.download_beside(storage, source) if beside else self._beside.download(source)
-        coming.look = functools.partial(self.index_errors.look, self.index_errors.count)
-        return coming
-
-    def note_copy(self, task: Task) -> None:
-        """Let :meth:`synchronize` wait for a copy to or from another device."""
-        with self._lock:
-            while self._copies and self._copies[0].done():
-                self._copies.popleft()
-            self._copies.append(task)
-
     def write(self, storage: Storage, array: npt.NDArray[Any]) -> None:
         """Copy a host array over the start of a storage, when what uses that is done."""
         listeners.refuse("writes to a tensor from the host")
@@ -483,11 +271,6 @@ class Device(NamedDevice):
             storage.settle()
             with self._lock:
                 self._transfers.write(storage, array)
-
-    def pin(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A copy of a host array in memory that the device copies from by itself."""
-        with self._lock:
-            return self._transfers.pin(array)
 
     def host_view(self, storage: Storage) -> Bytes | None:
         """The memory of a storage itself, where the host sees it, when everything has been computed."""
@@ -513,14 +296,6 @@ class Device(NamedDevice):
             with self._lock:
                 self._stream.fill(Fill(Span(storage.buffer, storage.span.offset + 4 * first, nbytes), word))
 
-    def adopt(self, array: npt.NDArray[Any], tag: str = "") -> Storage:
-        """On the CPU, use a contiguous array's own memory as a storage, without a copy."""
-        storage = self._track_host(CpuBuffer(bytes_of(array)), array.nbytes, tag)
-        if listeners.active:
-            for listener in listeners.here():
-                listener.uploaded(self, storage, array)
-        return storage
-
     def in_flight(self) -> bool | None:
         """Whether the device computes at this moment; None where its backend does not tell without waiting.
 
@@ -539,26 +314,14 @@ class Device(NamedDevice):
         Raises:
             ArgumentError: an index that an op took was out of range.
         """
-        if recorder.active is None or (self.is_host and self.simulated is None):
-            self._synchronize()
-            return
         with profile_events.wait_for_device(self):
-            self._synchronize()
-
-    def _synchronize(self) -> None:
-        listeners.refuse("waits for a device")
-        count = self.index_errors.count
-        with self._lock:
-            copies = tuple(self._copies)
-        for task in copies:
-            task.wait()
-        with self._lock:
-            while self._copies and self._copies[0].done():
-                self._copies.popleft()
-        if self.simulated is not None:
-            self.simulated.synchronize()
-        self._finish()
-        self.index_errors.look(count, idle=True)
+            listeners.refuse("waits for a device")
+            count = self.index_errors.count
+            self.copies.wait()
+            if self.simulated is not None:
+                self.simulated.synchronize()
+            self._finish()
+            self.index_errors.look(count, idle=True)
 
     def check(self) -> None:
         """
@@ -570,11 +333,21 @@ class Device(NamedDevice):
 
     def leave_to_parent(self) -> None:
         """In a forked child: forget copies by the parent's threads, and refuse what needs a driver."""
-        self._copies.clear()
+        self.copies.forget()
         if self.is_host:
             self.pool.begin_child()
             return
-        for part in ("_backend", "_beside", "_programs", "_stream", "_transfers", "pool"):
+        for part in (
+            "_backend",
+            "_beside",
+            "_programs",
+            "_stream",
+            "_transfers",
+            "copies",
+            "memory",
+            "pool",
+            "recordings",
+        ):
             setattr(self, part, fork.Refusal(self.name))
 
     def _finish(self) -> None:

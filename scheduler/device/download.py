@@ -11,7 +11,7 @@ from dl4all.runtime.protocols import Bytes, Event
 
 
 class Download:
-    """The result of :meth:`dl4all.Device.download_later`. Every method may be called from any thread.
+    """The result of ``device.copies.download_later``. Every method may be called from any thread.
 
     Args:
         name: of the device.
@@ -22,7 +22,7 @@ class Download:
     Example:
         >>> import dl4all as dl
         >>> x = dl.tensor([1, 2, 3], dtype="uint8", device="cpu")
-        >>> x.device.download_later(x.storage, 2, start=1).wait().tolist()
+        >>> x.device.copies.download_later(x.storage, 2, start=1).wait().tolist()
         [2, 3]
     """
 

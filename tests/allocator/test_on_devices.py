@@ -204,7 +204,7 @@ def test_an_arena_runs_a_plan(gpu: str) -> None:
     place = dl.device(gpu)
     n = 1000
     before = dl.memory.stats(gpu).allocated
-    arena = place.arena([Lifetime(4 * n, 0, 1), Lifetime(4 * n, 1, 2), Lifetime(4 * n, 2, 3)])
+    arena = place.memory.arena([Lifetime(4 * n, 0, 1), Lifetime(4 * n, 1, 2), Lifetime(4 * n, 2, 3)])
     assert arena.plan.lower_bound == 8 * n
     x, y, z = (dl.Tensor(arena.storage(i), (n,), dl.float32, place) for i in range(3))
     place.write(x.storage, np.arange(n, dtype=np.float32))

@@ -100,7 +100,7 @@ def uses(name: str) -> dict[str, Callable[[], Any]]:
     stream.submit(lambda: x * 2).result()
     event, view = stream.record_event(), x.T
     event.synchronize()
-    later = device.download_later(x.storage, 24)
+    later = device.copies.download_later(x.storage, 24)
     data = dl.data.TensorDataset(X, X)
 
     def step() -> Any:

@@ -138,10 +138,10 @@ def transfers(devices: list[dl.Device]) -> Program:
     def run() -> Values:
         x, y = dl.tensor(small, device=device), dl.tensor(large, device=device)
         there = dl.tensor(small).to(device, non_blocking=True) + x
-        pinned = dl.tensor(device.pin(small), device=device)
+        pinned = dl.tensor(device.copies.pin(small), device=device)
         back = (there + pinned).to(host, non_blocking=True)
-        coming = device.download_later(x.storage, 400, 40)
-        beside = device.download_later(y.storage, 4000, 3, beside=True)
+        coming = device.copies.download_later(x.storage, 400, 40)
+        beside = device.copies.download_later(y.storage, 4000, 3, beside=True)
         x.add_(1.0)
         found: Values = [coming.wait().view(np.float32).copy(), beside.wait().copy()]
         return [*found, *values(x, y[-5:], back, there.sum())]

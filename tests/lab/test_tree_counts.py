@@ -74,4 +74,6 @@ def test_other_counts() -> None:
     found = counts(ROOT)
     assert found["files of graph that import struct"] == 0
     assert found["files of the largest folder"] <= 20
+    assert found["files that name a listener outside scheduler, runtime, graph, profiler"] <= 10
+    assert found["methods of Device"] <= 20
     assert found["generated lines"] > 1_000

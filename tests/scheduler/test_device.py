@@ -102,7 +102,7 @@ def test_new_memory_is_poisoned_in_tests(device: str) -> None:
 def test_adopted_memory_is_the_arrays_own() -> None:
     place = open_device("cpu")
     array = np.arange(5, dtype=np.uint32)
-    storage = place.adopt(array)
+    storage = place.memory.adopt(array)
     array[2] = 77
     assert download(place, storage, 5).tolist() == [0, 1, 77, 3, 4]
 

@@ -113,7 +113,7 @@ def hold_next(stream: Any, monkeypatch: pytest.MonkeyPatch) -> list[Held]:
 def test_bytes_come_as_they_were_computed(place: dl.Device, beside: bool) -> None:
     x = dl.from_numpy(numbers(0), device=place)
     y = x * 2 + 1
-    download = place.download_later(y.storage, 4 * N, beside=beside)
+    download = place.copies.download_later(y.storage, 4 * N, beside=beside)
     np.testing.assert_array_equal(download.wait(SECONDS).view(np.float32), numbers(0) * 2 + 1)
     assert download.query()
     assert download.wait() is download.wait()
@@ -123,7 +123,7 @@ def test_what_is_written_afterwards_does_not_disturb_them(place: dl.Device) -> N
     x = dl.from_numpy(numbers(0).copy(), device=place)
     downloads = []
     for _ in range(5):
-        downloads.append(place.download_later(x.storage, 4 * N))
+        downloads.append(place.copies.download_later(x.storage, 4 * N))
         x += 1.0
     place.fill(x.storage, 0)
     expected = numbers(0)
@@ -139,7 +139,7 @@ def test_what_is_written_afterwards_does_not_disturb_them(place: dl.Device) -> N
 def test_any_bytes(place: dl.Device, start: int, nbytes: int, beside: bool) -> None:
     array = np.random.default_rng(0).integers(0, 256, 1000).astype(np.uint8)
     x = dl.tensor(array, device=place)
-    found = place.download_later(x.storage, nbytes, start, beside=beside).wait(SECONDS)
+    found = place.copies.download_later(x.storage, nbytes, start, beside=beside).wait(SECONDS)
     np.testing.assert_array_equal(found, array[start : start + nbytes])
 
 
@@ -148,7 +148,7 @@ def test_the_source_may_be_freed_at_once(place: dl.Device, beside: bool) -> None
     downloads = []
     for i in range(20):
         x = dl.from_numpy(numbers(i), device=place) + 0.0
-        downloads.append(place.download_later(x.storage, 4 * N, beside=beside))
+        downloads.append(place.copies.download_later(x.storage, 4 * N, beside=beside))
         del x
         dl.full((N,), -1.0, device=place)  # in the memory that came back, perhaps
     for i, download in enumerate(downloads):
@@ -170,11 +170,11 @@ def test_staging_memory_is_used_again(
     x = dl.from_numpy(numbers(0), device=staging)
     monkeypatch.setattr(staging._backend, "allocate", counting)
     for _ in range(10):
-        kept = staging.download_later(x.storage, 4 * N, beside=beside).wait(SECONDS)
+        kept = staging.copies.download_later(x.storage, 4 * N, beside=beside).wait(SECONDS)
         del kept
     assert len(made) == 1
-    first = staging.download_later(x.storage, 4 * N, beside=beside).wait(SECONDS)
-    second = staging.download_later(x.storage, 4 * N, beside=beside).wait(SECONDS)
+    first = staging.copies.download_later(x.storage, 4 * N, beside=beside).wait(SECONDS)
+    second = staging.copies.download_later(x.storage, 4 * N, beside=beside).wait(SECONDS)
     assert len(made) == 2  # not while somebody still sees it
     np.testing.assert_array_equal(first, second)
 
@@ -194,14 +194,14 @@ def test_unread_memory_waits_for_its_copy(staging: dl.Device, monkeypatch: pytes
         return taken
 
     monkeypatch.setattr(pool, "take", noting)
-    download = staging.download_later(x.storage, 4 * N)
+    download = staging.copies.download_later(x.storage, 4 * N)
     del download
-    staging.download_later(x.storage, 4 * N)
+    staging.copies.download_later(x.storage, 4 * N)
     assert buffers[0] is not buffers[1]
     for event in held:
         event.let_go.set()
     staging.synchronize()
-    staging.download_later(x.storage, 4 * N)
+    staging.copies.download_later(x.storage, 4 * N)
     assert buffers[2] in buffers[:2]
 
 
@@ -211,11 +211,11 @@ def test_little_staging_memory_lies_idle(staging: dl.Device, monkeypatch: pytest
     x = dl.from_numpy(numbers(0), device=staging)
     staging.synchronize()  # buffers of its own uploads go
     before = len(staging._backend.buffers)  # type: ignore[attr-defined]
-    downloads = [staging.download_later(x.storage, 4 * N) for _ in range(8)]
+    downloads = [staging.copies.download_later(x.storage, 4 * N) for _ in range(8)]
     staging.synchronize()
     assert len(staging._backend.buffers) == before + 8  # type: ignore[attr-defined]
     del downloads
-    staging.download_later(x.storage, 4 * N).wait(SECONDS)
+    staging.copies.download_later(x.storage, 4 * N).wait(SECONDS)
     assert len(staging._backend.buffers) <= before + 3  # type: ignore[attr-defined]
     staging._beside.staging.clear()
     assert len(staging._backend.buffers) == before  # type: ignore[attr-defined]
@@ -225,7 +225,7 @@ def test_little_staging_memory_lies_idle(staging: dl.Device, monkeypatch: pytest
 def test_staging_memory_that_is_missing(staging: dl.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies idle is given back before the request fails."""
     x = dl.from_numpy(numbers(0), device=staging)
-    staging.download_later(x.storage, 4 * N).wait(SECONDS)
+    staging.copies.download_later(x.storage, 4 * N).wait(SECONDS)
     allocate, left = staging._backend.allocate, [1]
 
     def refusing(nbytes: int, kind: Any = "device") -> Any:
@@ -235,7 +235,7 @@ def test_staging_memory_that_is_missing(staging: dl.Device, monkeypatch: pytest.
 
     monkeypatch.setattr(staging._backend, "allocate", refusing)
     large = dl.zeros(100_000, device=staging)
-    found = staging.download_later(large.storage, 400_000).wait(SECONDS)
+    found = staging.copies.download_later(large.storage, 400_000).wait(SECONDS)
     assert not found.any()
     assert not left
 
@@ -251,7 +251,7 @@ def test_others_use_the_device_while_one_waits(
     x = dl.from_numpy(numbers(0), device=place)
     own_stream = beside and kind == "staging"
     held = hold_next(place._beside._down.get() if own_stream else place._stream, monkeypatch)
-    download = place.download_later(x.storage, 4 * N, beside=beside)
+    download = place.copies.download_later(x.storage, 4 * N, beside=beside)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(download.wait, SECONDS)
         assert held[-1].waiting.wait(SECONDS)
@@ -269,7 +269,7 @@ def test_a_download_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None
     place = open_device("vulkan:0")
     x = dl.from_numpy(numbers(0), device=place)
     held = hold_next(place._stream, monkeypatch)
-    download = place.download_later(x.storage, 4 * N)
+    download = place.copies.download_later(x.storage, 4 * N)
     message = r"^\[Download\] vulkan:0 has not sent 4000 bytes within 0.01 seconds; wait longer, or go on"
     with pytest.raises(DeviceError, match=message):
         download.wait(0.01)
@@ -285,7 +285,7 @@ def test_a_device_that_is_closed_before(beside: bool, zero_copy: bool) -> None:
     need("vulkan:0")
     place = dl.Device.of_backend("vulkan-own:0", VulkanBackend(0, zero_copy=zero_copy))
     x = dl.from_numpy(numbers(0), device=place)
-    download = place.download_later(x.storage, 4 * N, beside=beside)
+    download = place.copies.download_later(x.storage, 4 * N, beside=beside)
     place._backend.close()
     with pytest.raises(DeviceError, match=r"^\[Download\] vulkan-own:0 was closed before its 4000 bytes"):
         download.wait(SECONDS)
@@ -295,8 +295,8 @@ def test_a_device_that_is_closed_before(beside: bool, zero_copy: bool) -> None:
 def test_profiles_show_them(place: dl.Device, beside: bool) -> None:
     x = dl.from_numpy(numbers(0), device=place)
     with dl.profile() as profile:
-        found = place.download_later(x.storage, 4 * N, beside=beside).wait(SECONDS)
-        storage = place.upload_later(numbers(1))
+        found = place.copies.download_later(x.storage, 4 * N, beside=beside).wait(SECONDS)
+        storage = place.copies.upload_later(numbers(1))
     np.testing.assert_array_equal(found.view(np.float32), numbers(0))
     events = {event.kind: event for event in profile.events if event.kind in ("upload", "download")}
     simulated = place.simulated is not None
@@ -306,7 +306,9 @@ def test_profiles_show_them(place: dl.Device, beside: bool) -> None:
         assert event.clock == ("virtual" if simulated else "host")
         span = profile.virtual_seconds if simulated else profile.seconds
         assert 0 <= event.start < event.end <= span
-    np.testing.assert_array_equal(place.download_later(storage, 4 * N).wait().view(np.float32), numbers(1))
+    np.testing.assert_array_equal(
+        place.copies.download_later(storage, 4 * N).wait().view(np.float32), numbers(1)
+    )
 
 
 # Uploads
@@ -316,7 +318,7 @@ def test_an_array_may_change_at_once(place: dl.Device) -> None:
     array, storages = numbers(0), []
     for i in range(20):
         array[:] = numbers(i)
-        storages.append(place.upload_later(array))
+        storages.append(place.copies.upload_later(array))
     for i, storage in enumerate(storages):
         assert storage.nbytes == 4 * N
         out = np.empty(N, np.float32)
@@ -337,7 +339,7 @@ def test_an_array_may_change_at_once(place: dl.Device) -> None:
     ids=lambda array: f"{array.dtype}{array.shape}",
 )
 def test_any_array(place: dl.Device, array: npt.NDArray[Any]) -> None:
-    storage = place.upload_later(array)
+    storage = place.copies.upload_later(array)
     out = np.empty(array.shape, array.dtype)
     place.download(storage, out)
     np.testing.assert_array_equal(out, array)
@@ -350,7 +352,7 @@ def tensor_of(storage: Any, place: dl.Device, n: int = N) -> dl.Tensor:
 def test_kernels_wait_for_contents(place: dl.Device) -> None:
     x = dl.from_numpy(numbers(0), device=place)
     for i in range(30):
-        y = tensor_of(place.upload_later(numbers(i)), place)
+        y = tensor_of(place.copies.upload_later(numbers(i)), place)
         x = x * 0.5 + y
     expected = numbers(0)
     for i in range(30):
@@ -371,7 +373,7 @@ def test_the_main_stream_waits_at_the_first_use_and_not_before(
 
     monkeypatch.setattr(staging._stream, "wait_event", waiting)
     x = dl.from_numpy(numbers(0), device=staging)
-    y = tensor_of(staging.upload_later(numbers(1)), staging)
+    y = tensor_of(staging.copies.upload_later(numbers(1)), staging)
     x = x + 1
     assert not waits
     x = x + y + y
@@ -387,7 +389,7 @@ def test_large_uploads_do_not_wait_for_earlier_ones(
     arrays = [numbers(i, 3 * CHUNK // 4) for i in range(3)]
     with monkeypatch.context() as patched:
         held = hold_next(up, patched)
-        storages = [staging.upload_later(array) for array in arrays]
+        storages = [staging.copies.upload_later(array) for array in arrays]
         assert len(held) == 3
         assert not any(event.waiting.is_set() for event in held)
     for event in held:
@@ -403,9 +405,9 @@ def test_large_uploads_do_not_wait_for_earlier_ones(
 def test_freed_before_it_has_come(place: dl.Device) -> None:
     kept = []
     for i in range(30):
-        place.upload_later(numbers(i, 50_000))
-        kept.append(tensor_of(place.upload_later(numbers(100 + i)), place))
-        tensor_of(place.upload_later(numbers(i)), place) + 1.0
+        place.copies.upload_later(numbers(i, 50_000))
+        kept.append(tensor_of(place.copies.upload_later(numbers(100 + i)), place))
+        tensor_of(place.copies.upload_later(numbers(i)), place) + 1.0
     for i, tensor in enumerate(kept):
         np.testing.assert_array_equal(tensor.numpy(), numbers(100 + i))
 
@@ -418,11 +420,11 @@ def test_memory_that_commands_still_use_is_not_written(
     need("vulkan:0")
     place = request.getfixturevalue("staging") if kind == "staging" else open_device(kind)
     held = hold_next(place._stream, monkeypatch)
-    storages = [place.upload_later(numbers(i)) for i in range(3)]
+    storages = [place.copies.upload_later(numbers(i)) for i in range(3)]
     used = {(storage.buffer, storage.span.offset) for storage in storages}
     sums = [tensor_of(storage, place) + 1 for storage in storages]
     del storages
-    again = [place.upload_later(numbers(9)) for _ in range(3)]
+    again = [place.copies.upload_later(numbers(9)) for _ in range(3)]
     assert held
     assert not used & {(storage.buffer, storage.span.offset) for storage in again}
     monkeypatch.undo()
@@ -445,7 +447,7 @@ def test_a_copy_beside_begins_behind_what_was_asked_for(
     for name in ("wait_event", "copy"):
         monkeypatch.setattr(down, name, functools.partial(noting, name, getattr(down, name)))
     x = dl.from_numpy(numbers(0), device=staging) + 1
-    staging.download_later(x.storage, 4 * N, beside=True).wait(SECONDS)
+    staging.copies.download_later(x.storage, 4 * N, beside=True).wait(SECONDS)
     assert [name for name, _ in calls] == ["wait_event", "copy"]
     assert calls[0][1] == staging.record_event()  # nothing was asked for since
 
@@ -454,7 +456,7 @@ def test_a_copy_beside_begins_behind_what_was_asked_for(
 def test_memory_comes_back(staging: dl.Device) -> None:
     for _ in range(3):
         for i in range(20):
-            x = tensor_of(staging.upload_later(numbers(i, 100_000)), staging, 100_000) * 2.0
+            x = tensor_of(staging.copies.upload_later(numbers(i, 100_000)), staging, 100_000) * 2.0
         np.testing.assert_array_equal(x.numpy(), numbers(19, 100_000) * 2)
         del x
     assert dl.memory.stats(staging).allocated == 0
@@ -467,7 +469,7 @@ def test_guards_of_new_memory_are_whole(staging: dl.Device, monkeypatch: pytest.
     monkeypatch.setenv("DL4ALL_MEMORY_DEBUG", "1")
     for backend in (open_device("vulkan:0")._backend, staging._backend):
         place = dl.Device.of_backend("guarded", backend)
-        x = tensor_of(place.upload_later(numbers(0)), place)
+        x = tensor_of(place.copies.upload_later(numbers(0)), place)
         np.testing.assert_array_equal((x + 1).numpy(), numbers(0) + 1)
 
 
@@ -481,7 +483,7 @@ def test_pinned_memory_of_another_device(staging: dl.Device) -> None:
     pinned = dl.pin(numbers(1), other)
     np.testing.assert_array_equal(dl.from_numpy(pinned, device=staging).numpy(), numbers(1))
     x = dl.from_numpy(numbers(2), device=other)
-    there = other.download_later(x.storage, 4 * N).wait(SECONDS)
+    there = other.copies.download_later(x.storage, 4 * N).wait(SECONDS)
     np.testing.assert_array_equal(dl.from_numpy(there.view(np.float32), device=staging).numpy(), numbers(2))
     del pinned, there, x
     other._backend.close()
@@ -491,9 +493,9 @@ def test_several_threads(place: dl.Device) -> None:
     def work(seed: int) -> None:
         for i in range(12):
             array = numbers(seed * 100 + i)
-            x = tensor_of(place.upload_later(array), place)
+            x = tensor_of(place.copies.upload_later(array), place)
             y = x * 2
-            first = place.download_later(y.storage, 4 * N, beside=i % 2 == 0)
+            first = place.copies.download_later(y.storage, 4 * N, beside=i % 2 == 0)
             y = y + 1
             np.testing.assert_array_equal(first.wait(SECONDS).view(np.float32), array * 2)
             np.testing.assert_array_equal(y.numpy(), array * 2 + 1)
@@ -510,7 +512,7 @@ def test_a_simulated_download_takes_its_time() -> None:
     place = simulated_device(**EASY)
     x = dl.zeros(4, device=place)
     y = x + 1  # until 1
-    download = place.download_later(y.storage, 16)  # until 17
+    download = place.copies.download_later(y.storage, 16)  # until 17
     y += 1.0  # until 2
     assert clock.now() == 0.0
     assert not download.query()
@@ -527,7 +529,7 @@ def test_a_simulated_download_takes_its_time() -> None:
 def test_a_simulated_upload_takes_its_time() -> None:
     place = simulated_device(**EASY)
     x = dl.zeros(4, device=place)
-    y = tensor_of(place.upload_later(np.ones(4, np.float32)), place, 4)  # until 16
+    y = tensor_of(place.copies.upload_later(np.ones(4, np.float32)), place, 4)  # until 16
     x = x + 1
     assert place.simulated is not None
     assert place.simulated.computed_until == 1.0  # beside the copy
@@ -540,7 +542,7 @@ def test_a_simulated_upload_takes_its_time() -> None:
 
 def test_synchronize_waits_for_copies_that_nobody_uses() -> None:
     place = simulated_device(**EASY)
-    place.upload_later(np.ones(4, np.float32))
+    place.copies.upload_later(np.ones(4, np.float32))
     place.synchronize()
     assert clock.now() == 16.0
 
@@ -548,14 +550,14 @@ def test_synchronize_waits_for_copies_that_nobody_uses() -> None:
 @pytest.mark.parametrize("kind", ["lost", "hang"])
 def test_a_simulated_device_fails(kind: Any) -> None:
     place = simulated_device(**EASY, failures=(Failure(kind, "upload"), Failure(kind, "download")))
-    x = tensor_of(place.upload_later(np.ones(4, np.float32)), place, 4)
+    x = tensor_of(place.copies.upload_later(np.ones(4, np.float32)), place, 4)
     error = DeviceLostError if kind == "lost" else DeviceError
     for _ in range(2):
         with pytest.raises(error):
             x.storage.settle()
     place = simulated_device(**EASY, failures=(Failure(kind, "download"),))
-    x = tensor_of(place.upload_later(np.ones(4, np.float32)), place, 4) + 1  # no failure in this phase
-    download = place.download_later(x.storage, 16)
+    x = tensor_of(place.copies.upload_later(np.ones(4, np.float32)), place, 4) + 1  # no failure in this phase
+    download = place.copies.download_later(x.storage, 16)
     for _ in range(2):
         with pytest.raises(error):
             download.wait()
@@ -564,6 +566,6 @@ def test_a_simulated_device_fails(kind: Any) -> None:
 def test_a_simulated_device_lacks_memory_for_a_copy() -> None:
     place = simulated_device(**EASY, failures=(Failure("memory", "upload"),))
     with pytest.raises(OutOfMemoryError):
-        place.upload_later(np.ones(4, np.float32))
-    x = tensor_of(place.upload_later(np.ones(4, np.float32)), place, 4)
+        place.copies.upload_later(np.ones(4, np.float32))
+    x = tensor_of(place.copies.upload_later(np.ones(4, np.float32)), place, 4)
     assert x.tolist() == [1.0] * 4

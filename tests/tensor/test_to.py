@@ -285,7 +285,7 @@ def test_memory_does_not_wait_for_the_cycle_collector(origin: dl.Device, elsewhe
         del moved, task
         transfer._stream_from(origin).synchronize()  # its thread has let the last task go
         for place in (origin, elsewhere):
-            place._copies.clear()
+            place.copies.forget()
         assert storages() is None
     finally:
         gc.enable()

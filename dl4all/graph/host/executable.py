@@ -60,7 +60,7 @@ class HostExecutable:
         ]
         self._storages = {number: memory[number] for number in fixed}
         for number, data in graph.contents.items():
-            self._storages[number] = device.adopt(np.frombuffer(data, np.uint8).copy(), "compiled")
+            self._storages[number] = device.memory.adopt(np.frombuffer(data, np.uint8).copy(), "compiled")
         graph, calls = fused(graph, calls_of(graph))
         self.graph = graph
         self.calls = [_into_memory(launched(call)) for call in calls]
@@ -127,7 +127,7 @@ class HostExecutable:
                     step()
             for number in self.results:
                 if number in self._floating:
-                    made[number] = self.device.adopt(self._memory[number], "compiled")
+                    made[number] = self.device.memory.adopt(self._memory[number], "compiled")
         finally:
             counters.host_finished += 1
             self._release((*self.graph.inputs, *self.results, *self._floating))

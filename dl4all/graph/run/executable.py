@@ -125,7 +125,7 @@ class Executable:
         needed = lifetimes(self.graph, nodes)
         if not needed:
             return None
-        arena = self.device.arena(needed.values())
+        arena = self.device.memory.arena(needed.values())
         for index, number in enumerate(needed):
             self._memory[number] = arena.storage(index)
         return arena
@@ -186,8 +186,8 @@ class Executable:
                     self._add(dispatch, varying, regions)
         self._regions = {key: storage.span for key, storage in regions.items()}
         if self.device.replays and self._commands:
-            self._recording = self.device.record(self._commands, self._templates)
-            weakref.finalize(self, self.device.retire, self._recording).atexit = False
+            self._recording = self.device.recordings.record(self._commands, self._templates)
+            weakref.finalize(self, self.device.recordings.retire, self._recording).atexit = False
 
     def _dispatches(
         self, command: Any, memory: Mapping[int, Storage]
@@ -239,7 +239,9 @@ class Executable:
         del arena  # its storages keep it, until the next plan
         for node in once.nodes:
             for command in node.commands:
-                self.device.run_commands([made for made, _ in self._dispatches(command, self._memory)])
+                self.device.recordings.run_commands(
+                    [made for made, _ in self._dispatches(command, self._memory)]
+                )
         self._derived_at = versions
 
     # Each call
@@ -253,9 +255,9 @@ class Executable:
         changed.update(p for p, template in self._templates.items() if template.varying)
         changes = {position: self._command(position, numbers) for position in sorted(changed)}
         if self._recording is not None:
-            self.device.replay(self._recording, changes)
+            self.device.recordings.replay(self._recording, changes)
         elif self._commands:
-            self.device.run_commands(self._commands)
+            self.device.recordings.run_commands(self._commands)
 
     def _command(self, position: int, numbers: Numbers) -> Dispatch:
         """A command for the memory and the numbers of this call."""

@@ -35,7 +35,7 @@ class Fetch:
             return
         itemsize = tensor.dtype.itemsize
         with phase(name):
-            self._download = device.download_later(
+            self._download = device.copies.download_later(
                 tensor.storage, tensor.numel() * itemsize, tensor.offset * itemsize, beside=True
             )
 

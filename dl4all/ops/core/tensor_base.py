@@ -291,5 +291,5 @@ def from_host(
             host_array(result)[...] = array
             return result
         memory = aligned_copy(array) if copy else np.ascontiguousarray(array)
-        return cls(device.adopt(memory, tag), shape, array.dtype, device)
+        return cls(device.memory.adopt(memory, tag), shape, array.dtype, device)
     return cls(device.upload(array), shape, array.dtype, device)

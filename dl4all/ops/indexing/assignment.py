@@ -318,7 +318,7 @@ def _write_advanced(view: TensorBase, index: AdvancedIndex, value: Any) -> None:
             by_kernel = (
                 in_place
                 and view.dtype.name in MOVABLE_DTYPES
-                and view.device.binds(rows.storage, permuted.storage)
+                and view.device.memory.binds(rows.storage, permuted.storage)
             )
         if by_kernel:
             target = permuted.strided_view((outer, inner), (inner, 1), permuted.offset)

@@ -262,7 +262,7 @@ def _compute_into(
         and dtype.name in op.kernel.dtypes
         and 0 not in target.shape
         and owns_words(target)
-        and target.device.binds(*(o.storage for o in (target, *others) if isinstance(o, TensorBase)))
+        and target.device.memory.binds(*(o.storage for o in (target, *others) if isinstance(o, TensorBase)))
     )
     if direct and op.kernel is not None:  # each invocation reads its own element and writes it
         try:

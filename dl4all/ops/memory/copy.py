@@ -118,7 +118,7 @@ def overwrite(target: TensorBase, source: TensorBase) -> None:
 def _copy_on_device(target: TensorBase, source: TensorBase) -> fallback.Cause | None:
     """Copy by a kernel; the result says why none can, or is None."""
     device, dtype = target.device, target.dtype.name
-    if not device.binds(source.storage, target.storage):
+    if not device.memory.binds(source.storage, target.storage):
         return fallback.too_large(device, dtype)
     shape, strides = merge_axes(target.shape, [source.strides, target.strides])
     try:

@@ -71,13 +71,13 @@ def move(tensor: TensorBase, device: Device, *, non_blocking: bool = False) -> A
         storage = _sent_from_host(tensor, device)
     else:
         start, stop = tensor.byte_range()
-        coming = origin.download_later(tensor.storage, stop - start, start)
-        storage = device.reserve(_nbytes(tensor))
+        coming = origin.copies.download_later(tensor.storage, stop - start, start)
+        storage = device.copies.reserve(_nbytes(tensor))
         bring = functools.partial(_bring, coming, tensor.strided(start), device, storage)
         if origin.asynchronous:
             task = _stream_from(origin).submit(bring, name=f"to {device}")
             for one in (origin, device):
-                one.note_copy(task)
+                one.copies.note(task)
             storage.pending = functools.partial(_await, task)
         else:
             storage.pending = bring()
@@ -102,12 +102,12 @@ def _move_at_once(tensor: TensorBase, device: Device) -> Any:
     whole_words = start % 4 == 0 and tensor.is_contiguous() and 0 not in tensor.shape
     if not whole_words or listeners.profiled() or not (device.is_host or device.asynchronous):
         return upload(cls, tensor.on_host(), device, copy=False)
-    storage = device.reserve(_nbytes(tensor))
-    memory = device.host_memory(storage)
+    storage = device.copies.reserve(_nbytes(tensor))
+    memory = device.copies.host_memory(storage)
     if memory is not None:  # no array in between
         origin.download(tensor.storage, memory, start)
     else:
-        storage.pending = device.deliver(storage, tensor.on_host())
+        storage.pending = device.copies.deliver(storage, tensor.on_host())
     if device.simulated is not None:
         link.receive(device.simulated, storage)
     return cls(storage, tensor.shape, tensor.dtype, device)
@@ -117,8 +117,8 @@ def _sent_from_host(tensor: TensorBase, device: Device) -> Storage:
     """A copy of a tensor in the host's memory, which a simulated device may own, on its way to a device."""
     array, origin = tensor.on_host(), tensor.device
     sent = link.NOW if origin.simulated is None else link.send(origin.simulated, array.nbytes)
-    storage = device.reserve(array.nbytes)
-    to_wait_for = device.deliver(storage, array)
+    storage = device.copies.reserve(array.nbytes)
+    to_wait_for = device.copies.deliver(storage, array)
     if device.simulated is not None:
         link.receive_later(device.simulated, storage, sent)
     elif origin.simulated is not None:
@@ -131,8 +131,8 @@ def _sent_from_host(tensor: TensorBase, device: Device) -> Storage:
 def _bring(
     coming: Download, elements: Callable[..., npt.NDArray[Any]], device: Device, storage: Storage
 ) -> Callable[[], None] | None:
-    """Copy what comes from one device to memory of another one; returns what :meth:`Device.deliver` does."""
-    return device.deliver(storage, elements(coming.wait()))
+    """Copy what comes from one device to memory of another one; returns what :meth:`Copies.deliver` does."""
+    return device.copies.deliver(storage, elements(coming.wait()))
 
 
 def _await(task: Task) -> None:

@@ -257,7 +257,7 @@ def _fill_on_device(
         return fallback.no_dtype(device, dtype)
     if not out.is_contiguous():
         return fallback.no_layout(device, dtype)
-    if not device.binds(out.storage):
+    if not device.memory.binds(out.storage):
         return fallback.too_large(device, dtype)
     try:
         on_device(state, out)

@@ -61,7 +61,7 @@ def partial_square_sums(tensors: Sequence[TensorBase]) -> Any:
         host_work("partial_square_sums", _sum_squares, nonempty, [parts], kernel=WorkKernel("square sum"))
         return parts
     cause = fallback.too_large(device, "float32")
-    if device.binds(*(t.storage for t in tensors)):
+    if device.memory.binds(*(t.storage for t in tensors)):
         try:
             return _sums_on_device(tensors)
         except KERNEL_REFUSALS as error:

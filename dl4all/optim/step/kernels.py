@@ -85,6 +85,6 @@ def no_kernel_of(p: TensorBase, *others: TensorBase) -> fallback.Cause | None:
         return fallback.no_dtype(device, dtype)
     if not p.is_contiguous():
         return fallback.no_layout(device, dtype)
-    if not device.binds(*(tensor.storage for tensor in (p, *others))):
+    if not device.memory.binds(*(tensor.storage for tensor in (p, *others))):
         return fallback.too_large(device, dtype)
     return None

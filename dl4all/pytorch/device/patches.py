@@ -81,7 +81,7 @@ def pin_memory(host: torch.Tensor, device: Any = None) -> torch.Tensor:
     target = None if fork.refused else device_at(devices.current())
     if target is None or target.is_host or host.layout != torch.strided or not host.numel():
         return host.clone()
-    pinned = target.pin(host.detach().contiguous().view(-1).view(torch.uint8).numpy())
+    pinned = target.copies.pin(host.detach().contiguous().view(-1).view(torch.uint8).numpy())
     copy = torch.from_numpy(pinned).view(host.dtype).view(host.shape)
     copy.untyped_storage().pinned = pinned  # type: ignore[attr-defined]
     return copy

@@ -135,7 +135,7 @@ def _synchronized(tensor: dl.Tensor) -> None:
 
 
 def _downloaded(tensor: dl.Tensor) -> Any:
-    return tensor.device.download_later(tensor.storage, tensor.storage.nbytes).wait(TIMEOUT)
+    return tensor.device.copies.download_later(tensor.storage, tensor.storage.nbytes).wait(TIMEOUT)
 
 
 def _gradient(device: str) -> Any:

@@ -276,7 +276,7 @@ def _group_jobs(
     for number, job in enumerate(jobs):
         windows = [(start & mask, end) for start, end in job_windows[number]]
         fits = all(end - start <= limit for start, end in windows)
-        if not fits or not all(device.joins(tensor.storage) for tensor in job):
+        if not fits or not all(device.memory.joins(tensor.storage) for tensor in job):
             alone.append(number)
             continue
         groups = by_buffers.setdefault(tuple(tensor.storage.buffer for tensor in job), [])
