@@ -23,7 +23,7 @@ from dl4all.allocator.allocator import Allocator
 from dl4all.allocator.guard import set_guard
 from dl4all.allocator.storage import Storage
 from dl4all.runtime.simulated import clock
-from dl4all.scheduler.device.copies import Copies
+from dl4all.scheduler.device.copies import DeviceCopies
 from dl4all.scheduler.device.current import device as open_device
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.monitor.counters import forget_plans
@@ -110,7 +110,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
 
     A test that must see memory as the allocator gives it overrides this fixture.
     """
-    allocate, reserve = Device.allocate, Copies.reserve
+    allocate, reserve = Device.allocate, DeviceCopies.reserve
 
     def poison(self: Device, storage: Storage) -> Storage:
         if self.simulated is not None and not self.simulated.computes:
@@ -126,7 +126,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     def poisoning(self: Device, nbytes: int, tag: str = "") -> Storage:
         return poison(self, allocate(self, nbytes, tag))
 
-    def reserving(self: Copies, nbytes: int, tag: str = "upload") -> Storage:
+    def reserving(self: DeviceCopies, nbytes: int, tag: str = "upload") -> Storage:
         storage = poison(self._device, reserve(self, nbytes, tag))
         with self._lock:
             self._stream.synchronize()  # no command may use the storage
@@ -134,7 +134,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Allocator, "reuse", lambda self, nbytes, tag: None)  # new memory each time
     monkeypatch.setattr(Device, "allocate", poisoning)
-    monkeypatch.setattr(Copies, "reserve", reserving)
+    monkeypatch.setattr(DeviceCopies, "reserve", reserving)
 
 
 @pytest.fixture(autouse=True)

@@ -79,4 +79,4 @@ def test_recipe(title: str, text: str, tmp_path: Path) -> None:
 
 
 def test_there_are_recipes() -> None:
-    assert len(RECIPES) == 5
+    assert len(RECIPES) == 6

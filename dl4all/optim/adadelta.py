@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from dl4all.optim.optimizer import NDArray, ParamsT
+from dl4all.optim.optimizer import ParamsT
 from dl4all.optim.state.options import (
     check_decay_rates,
     check_not_negative,
-    descent_gradient,
     number,
     step_constants,
 )
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, OptimizerKernels
+from dl4all.optim.step.kernels import DESCENT, Constants, UpdateRule
 from dl4all.tensor.tensor import Tensor
 
-ADADELTA = OptimizerKernels("adadelta", 2, "float sign, weight_decay, lr, rho, one_minus_rho, eps;")
+ADADELTA = UpdateRule(
+    "adadelta",
+    "square changes",
+    "sign weight_decay lr rho one_minus_rho eps",
+    f"""
+    {DESCENT}
+    square = rho * square + one_minus_rho * g * g
+    change = sqrt(changes + eps) / sqrt(square + eps) * g
+    changes = rho * changes + one_minus_rho * change * change
+    p = p - lr * change
+    """,
+)
 
 
 class Adadelta(ElementwiseOptimizer):
@@ -84,19 +92,5 @@ class Adadelta(ElementwiseOptimizer):
     def _constants(self, group: dict[str, Any], step: int, *numbers: float) -> Constants:
         return step_constants(group, "weight_decay", "lr", "rho", 1.0 - number(group["rho"]), "eps")
 
-    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
+    def _rule(self, group: dict[str, Any]) -> UpdateRule:
         return ADADELTA
-
-    def _rule(self, group: dict[str, Any]) -> str:
-        return "adadelta"
-
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
-        sign, weight_decay, lr, rho, one_minus_rho, eps = c
-        g = descent_gradient(g, p, sign, weight_decay)
-        square, changes = states
-        square *= rho
-        square += one_minus_rho * g * g
-        change = np.sqrt(changes + eps) / np.sqrt(square + eps) * g
-        changes *= rho
-        changes += one_minus_rho * change * change
-        p -= lr * change

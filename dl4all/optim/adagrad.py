@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from dl4all.optim.optimizer import NDArray, ParamsT
-from dl4all.optim.state.options import check_not_negative, descent_gradient, number, step_constants
+from dl4all.optim.optimizer import ParamsT
+from dl4all.optim.state.options import check_not_negative, number, step_constants
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, OptimizerKernels
+from dl4all.optim.step.kernels import DESCENT, Constants, UpdateRule
 from dl4all.tensor.tensor import Tensor
 
-ADAGRAD = OptimizerKernels("adagrad", 1, "float sign, weight_decay, lr, eps;")
+ADAGRAD = UpdateRule(
+    "adagrad",
+    "total",
+    "sign weight_decay lr eps",
+    f"""
+    {DESCENT}
+    total = total + g * g
+    p = p - lr * (g / (sqrt(total) + eps))
+    """,
+)
 
 
 class Adagrad(ElementwiseOptimizer):
@@ -86,14 +93,5 @@ class Adagrad(ElementwiseOptimizer):
         lr = number(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
         return step_constants(group, "weight_decay", lr, "eps")
 
-    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
+    def _rule(self, group: dict[str, Any]) -> UpdateRule:
         return ADAGRAD
-
-    def _rule(self, group: dict[str, Any]) -> str:
-        return "adagrad"
-
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
-        sign, weight_decay, lr, eps = c
-        g = descent_gradient(g, p, sign, weight_decay)
-        states[0] += g * g
-        p -= lr * (g / (np.sqrt(states[0]) + eps))

@@ -5,27 +5,41 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
-from dl4all.optim.optimizer import NDArray, ParamsT
+from dl4all.optim.optimizer import ParamsT
 from dl4all.optim.state.options import (
     check_decay_rates,
     check_not_negative,
     decay_constants,
-    descent_gradient,
     number,
     step_constants,
 )
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, OptimizerKernels
+from dl4all.optim.step.kernels import DESCENT, Constants, UpdateRule
 from dl4all.tensor.tensor import Tensor
 
-_CONSTANTS = (
-    "float sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, step_size, "
-    "root_correction2, eps;"
-)
-ADAM = OptimizerKernels("adam", 2, _CONSTANTS)
-AMSGRAD = OptimizerKernels("adam", 3, _CONSTANTS)
+DECAY = f"""
+    p = p * shrink
+    {DESCENT}
+"""
+"""Decay of the parameter itself by the factor ``shrink``, or of the gradient."""
+
+MEANS = """
+    mean = mean + one_minus_beta1 * (g - mean)
+    square = beta2 * square + one_minus_beta2 * g * g
+"""
+"""The mean of gradients and the mean of their squares."""
+
+MEANS_CONSTANTS = "sign weight_decay shrink one_minus_beta1 beta2 one_minus_beta2"
+
+
+def _rule_of_adam(states: str, largest: str, divided_by: str) -> UpdateRule:
+    step = f"p = p - step_size * (mean / (sqrt({divided_by}) / root_correction2 + eps))"
+    constants = f"{MEANS_CONSTANTS} step_size root_correction2 eps"
+    return UpdateRule("adam", states, constants, f"{DECAY}{MEANS}{largest}{step}")
+
+
+ADAM = _rule_of_adam("mean square", "", "square")
+AMSGRAD = _rule_of_adam("mean square largest", "largest = larger(square, largest)\n", "largest")
 
 
 class Adam(ElementwiseOptimizer):
@@ -106,40 +120,8 @@ class Adam(ElementwiseOptimizer):
             number(group["lr"]) / (1.0 - beta1**step), math.sqrt(1.0 - beta2**step), "eps",
         )  # fmt: skip
 
-    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
+    def _rule(self, group: dict[str, Any]) -> UpdateRule:
         return AMSGRAD if group["amsgrad"] else ADAM
-
-    def _rule(self, group: dict[str, Any]) -> str:
-        return "adam"
-
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
-        update_on_host(p, g, states, *c)
-
-
-def update_on_host(p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
-    """Update the parameter `p` and its state in place; `c` are the constants of a step."""
-    sign, weight_decay, shrink, *rates, step_size, root_correction2, eps = c
-    one_minus_beta1, beta2, one_minus_beta2 = rates
-    mean, square = states[:2]
-    if shrink != 1:
-        p *= shrink
-    g = descent_gradient(g, p, sign, weight_decay)
-    change = g - mean
-    change *= one_minus_beta1
-    mean += change
-    square *= beta2
-    np.multiply(g, one_minus_beta2, out=change)  # first, as the square of g alone may overflow
-    change *= g
-    square += change
-    if len(states) > 2:
-        np.maximum(states[2], square, out=states[2])
-        square = states[2]
-    divisor = np.sqrt(square, out=g)
-    divisor /= root_correction2
-    divisor += eps
-    np.divide(mean, divisor, out=divisor)
-    divisor *= step_size
-    p -= divisor
 
 
 class AdamW(Adam):

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from dl4all.optim.optimizer import NDArray, ParamsT
+from dl4all.optim.optimizer import ParamsT
 from dl4all.optim.state.options import (
     check_decay_rates,
     check_not_negative,
-    descent_gradient,
     number,
     step_constants,
 )
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, OptimizerKernels
+from dl4all.optim.step.kernels import DESCENT, Constants, UpdateRule
 from dl4all.tensor.tensor import Tensor
 
-ADAMAX = OptimizerKernels("adamax", 2, "float sign, weight_decay, one_minus_beta1, beta2, step_size, eps;")
+ADAMAX = UpdateRule(
+    "adamax",
+    "mean largest",
+    "sign weight_decay one_minus_beta1 beta2 step_size eps",
+    f"""
+    {DESCENT}
+    mean = mean + one_minus_beta1 * (g - mean)
+    largest = larger(largest * beta2, abs(g) + eps)
+    p = p - step_size * (mean / largest)
+    """,
+)
 
 
 class Adamax(ElementwiseOptimizer):
@@ -86,17 +93,5 @@ class Adamax(ElementwiseOptimizer):
         size = number(group["lr"]) / (1.0 - beta1**step)
         return step_constants(group, "weight_decay", 1.0 - beta1, beta2, size, "eps")
 
-    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
+    def _rule(self, group: dict[str, Any]) -> UpdateRule:
         return ADAMAX
-
-    def _rule(self, group: dict[str, Any]) -> str:
-        return "adamax"
-
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
-        sign, weight_decay, one_minus_beta1, beta2, size, eps = c
-        mean, largest = states
-        g = descent_gradient(g, p, sign, weight_decay)
-        mean += (g - mean) * one_minus_beta1
-        largest *= beta2
-        np.maximum(largest, np.abs(g) + eps, out=largest)
-        p -= mean / largest * size

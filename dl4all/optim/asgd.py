@@ -7,19 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.optim.optimizer import NDArray, ParamsT
+from dl4all.optim.optimizer import ParamsT
 from dl4all.optim.state.options import (
     as_float32,
     check_not_negative,
-    descent_gradient,
     number,
     step_constants,
 )
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, OptimizerKernels
+from dl4all.optim.step.kernels import DESCENT, Constants, UpdateRule
 from dl4all.tensor.tensor import Tensor
 
-AVERAGED = OptimizerKernels("asgd", 1, "float sign, weight_decay, shrink, step_size, weight;")
+AVERAGED = UpdateRule(
+    "asgd",
+    "average",
+    "sign weight_decay shrink step_size weight",
+    f"""
+    {DESCENT}
+    p = p * shrink - step_size * g
+    average = weight == 1.0 ? p : average + (p - average) * weight
+    """,
+)
 
 
 class ASGD(ElementwiseOptimizer):
@@ -96,19 +104,5 @@ class ASGD(ElementwiseOptimizer):
         rate, weight = numbers
         return step_constants(group, "weight_decay", 1.0 - group["lambd"] * rate, rate, weight)
 
-    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
+    def _rule(self, group: dict[str, Any]) -> UpdateRule:
         return AVERAGED
-
-    def _rule(self, group: dict[str, Any]) -> str:
-        return "asgd"
-
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
-        sign, weight_decay, shrink, size, weight = c
-        average = states[0]
-        g = descent_gradient(g, p, sign, weight_decay)
-        p *= shrink
-        p -= size * g
-        if weight == 1:
-            average[...] = p
-        else:
-            average += (p - average) * weight

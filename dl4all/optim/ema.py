@@ -14,13 +14,14 @@ from dl4all.ops.core.kernels.multi_tensor import MultiTensor
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import fresh_copy, overwrite
 from dl4all.optim.step.host_step import update_jobs
-from dl4all.optim.step.kernels import OptimizerKernels, no_kernel_of
+from dl4all.optim.step.kernels import UpdateRule, no_kernel_of
 from dl4all.scheduler import fallback, listeners
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor.arguments import checked_state
 from dl4all.tensor.tensor import Tensor
 
-EMA_KERNELS = OptimizerKernels("ema", 0, "float weight;")
+AVERAGE = UpdateRule("ema", "", "weight", "p = p + weight * (g - p)")
+"""The parameter is in the gradient's place, its average in the parameter's."""
 
 
 def move_averages(pairs: Sequence[tuple[Tensor, Tensor]], weight: float, plans: MultiTensor) -> None:
@@ -43,9 +44,9 @@ def move_averages(pairs: Sequence[tuple[Tensor, Tensor]], weight: float, plans: 
             jobs_by_device.setdefault(p.device, []).append((p, mean))
     for device, jobs in jobs_by_device.items():
         if device.is_host:
-            update_jobs("EMA", "ema", _move_average, jobs, (weight,))
+            update_jobs("EMA", AVERAGE, jobs, (weight,))
             continue
-        refused = EMA_KERNELS.launch(device, jobs, (weight,), plans, device)
+        refused = AVERAGE.launch(device, jobs, (weight,), plans, device)
         for number, error in refused.items():
             (p, mean), cause = jobs[number], fallback.refused(device, error, "float32")
             with fallback.on_host("EMA", device, cause):
@@ -175,10 +176,5 @@ def _copy(tensor: Tensor) -> Tensor:
 def _move_on_host(mean: Tensor, p: Tensor, weight: float) -> None:
     """Move the average of a parameter of another device in NumPy."""
     average = mean.on_host()
-    _move_average(average, p.on_host(), [], weight)
+    AVERAGE.update(average, p.on_host(), [], weight)
     overwrite(mean, from_host(Tensor, average, p.device, copy=False))
-
-
-def _move_average(average: Any, array: Any, states: list[Any], weight: float) -> None:
-    """``average += weight * (array - average)``, in place."""
-    average += np.asarray(weight, array.dtype) * (array - average)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from dl4all.optim.optimizer import NDArray, ParamsT
+from dl4all.optim.optimizer import ParamsT
 from dl4all.optim.state.options import check_decay_rates, check_not_negative, number, step_constants
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, OptimizerKernels
+from dl4all.optim.step.kernels import Constants, UpdateRule
 
-LION = OptimizerKernels(
-    "lion", 1, "float direction, shrink, lr, beta1, one_minus_beta1, beta2, one_minus_beta2;"
+LION = UpdateRule(
+    "lion",
+    "mean",
+    "direction shrink lr beta1 one_minus_beta1 beta2 one_minus_beta2",
+    """
+    g = direction * g
+    step = beta1 * mean + one_minus_beta1 * g
+    p = p * shrink - lr * (is_nan(step) ? step : sign(step))
+    mean = beta2 * mean + one_minus_beta2 * g
+    """,
 )
 
 
@@ -66,17 +72,5 @@ class Lion(ElementwiseOptimizer):
         shrink = 1.0 - number(group["lr"]) * number(group["weight_decay"])
         return step_constants(group, shrink, "lr", beta1, 1.0 - beta1, beta2, 1.0 - beta2)
 
-    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
+    def _rule(self, group: dict[str, Any]) -> UpdateRule:
         return LION
-
-    def _rule(self, group: dict[str, Any]) -> str:
-        return "lion"
-
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
-        sign, shrink, lr, beta1, one_minus_beta1, beta2, one_minus_beta2 = c
-        g = sign * g
-        mean = states[0]
-        p *= shrink
-        p -= lr * np.sign(beta1 * mean + one_minus_beta1 * g)
-        mean *= beta2
-        mean += one_minus_beta2 * g

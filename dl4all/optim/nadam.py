@@ -7,24 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.optim.optimizer import NDArray, ParamsT
+from dl4all.optim.adam import DECAY, MEANS, MEANS_CONSTANTS
+from dl4all.optim.optimizer import ParamsT
 from dl4all.optim.state.options import (
     check_decay_rates,
     check_not_negative,
     decay_constants,
-    descent_gradient,
     number,
     step_constants,
 )
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, OptimizerKernels
+from dl4all.optim.step.kernels import Constants, UpdateRule
 from dl4all.tensor.tensor import Tensor
 
-NADAM = OptimizerKernels(
+NADAM = UpdateRule(
     "nadam",
-    2,
-    "float sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, "
-    "correction2, gradient_size, mean_size, eps;",
+    "mean square",
+    f"{MEANS_CONSTANTS} correction2 gradient_size mean_size eps",
+    f"""
+    {DECAY}{MEANS}
+    divisor = sqrt(square / correction2) + eps
+    p = p - gradient_size * (g / divisor) - mean_size * (mean / divisor)
+    """,
 )
 
 
@@ -112,24 +116,8 @@ class NAdam(ElementwiseOptimizer):
             lr * (1.0 - mu) / (1.0 - product), lr * next_mu / (1.0 - product * next_mu), "eps",
         )  # fmt: skip
 
-    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
+    def _rule(self, group: dict[str, Any]) -> UpdateRule:
         return NADAM
-
-    def _rule(self, group: dict[str, Any]) -> str:
-        return "nadam"
-
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
-        sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, *rest = c
-        correction2, gradient_size, mean_size, eps = rest
-        mean, square = states
-        p *= shrink
-        g = descent_gradient(g, p, sign, weight_decay)
-        mean += (g - mean) * one_minus_beta1
-        square *= beta2
-        square += g * one_minus_beta2 * g  # in this order, as the square of g alone may overflow
-        divisor = np.sqrt(square / correction2) + eps
-        p -= g / divisor * gradient_size
-        p -= mean / divisor * mean_size
 
 
 def _momentum(group: dict[str, Any], step: int) -> float:

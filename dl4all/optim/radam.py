@@ -5,27 +5,30 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
-from dl4all.optim.optimizer import NDArray, ParamsT
+from dl4all.optim.adam import DECAY, MEANS, MEANS_CONSTANTS
+from dl4all.optim.optimizer import ParamsT
 from dl4all.optim.state.options import (
     check_decay_rates,
     check_not_negative,
     decay_constants,
-    descent_gradient,
     number,
     step_constants,
 )
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, OptimizerKernels
+from dl4all.optim.step.kernels import Constants, UpdateRule
 from dl4all.tensor.tensor import Tensor
 
-RADAM = OptimizerKernels(
+RADAM = UpdateRule(
     "radam",
-    2,
-    "float sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, "
-    "step_size, rectification, eps;",
+    "mean square",
+    f"{MEANS_CONSTANTS} step_size rectification eps",
+    f"""
+    {DECAY}{MEANS}
+    step = mean * step_size
+    p = p - (rectification == 0.0 ? step : step * (rectification / (sqrt(square) + eps)))
+    """,
 )
+"""``rectification`` is 0 as long as the variance of the squares is not known."""
 
 
 class RAdam(ElementwiseOptimizer):
@@ -100,24 +103,8 @@ class RAdam(ElementwiseOptimizer):
             number(group["lr"]) / (1.0 - beta1**step), _rectification(beta2, step), "eps",
         )  # fmt: skip
 
-    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
+    def _rule(self, group: dict[str, Any]) -> UpdateRule:
         return RADAM
-
-    def _rule(self, group: dict[str, Any]) -> str:
-        return "radam"
-
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
-        sign, weight_decay, shrink, one_minus_beta1, beta2, one_minus_beta2, size, rectification, eps = c
-        mean, square = states
-        p *= shrink
-        g = descent_gradient(g, p, sign, weight_decay)
-        mean += (g - mean) * one_minus_beta1
-        square *= beta2
-        square += g * one_minus_beta2 * g  # in this order, as the square of g alone may overflow
-        change = mean * size
-        if rectification:
-            change *= rectification / (np.sqrt(square) + eps)
-        p -= change
 
 
 def _rectification(beta2: float, step: int) -> float:

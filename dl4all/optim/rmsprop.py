@@ -4,21 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from dl4all.optim.optimizer import NDArray, ParamsT
-from dl4all.optim.state.options import check_not_negative, descent_gradient, number, step_constants
+from dl4all.optim.optimizer import ParamsT
+from dl4all.optim.state.options import check_not_negative, number, step_constants
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, OptimizerKernels
+from dl4all.optim.step.kernels import DESCENT, Constants, UpdateRule
 from dl4all.tensor.tensor import Tensor
 
-_CONSTANTS = "float sign, weight_decay, lr, alpha, one_minus_alpha, eps, momentum;"
-RMSPROP = {
-    (centered, momentum): OptimizerKernels(
-        "rmsprop", 1 + centered + momentum, _CONSTANTS, CENTERED=centered, MOMENTUM=momentum
+CENTER = "mean = mean + one_minus_alpha * (g - mean)"
+
+
+def _rule_of_rmsprop(centered: bool, momentum: bool) -> UpdateRule:
+    return UpdateRule(
+        "rmsprop",
+        " ".join(("square", *["mean"] * centered, *["changes"] * momentum)),
+        "sign weight_decay lr alpha one_minus_alpha eps momentum",
+        f"""
+        {DESCENT}
+        square = alpha * square + one_minus_alpha * g * g
+        {CENTER if centered else ""}
+        change = g / (sqrt({"square - mean * mean" if centered else "square"}) + eps)
+        {"changes = momentum * changes + change" if momentum else ""}
+        p = p - lr * {"changes" if momentum else "change"}
+        """,
     )
-    for centered in (0, 1)
-    for momentum in (0, 1)
+
+
+RMSPROP = {
+    (centered, momentum): _rule_of_rmsprop(centered, momentum)
+    for centered in (False, True)
+    for momentum in (False, True)
 }
 
 
@@ -93,25 +107,5 @@ class RMSprop(ElementwiseOptimizer):
             group, "weight_decay", "lr", "alpha", 1.0 - number(group["alpha"]), "eps", "momentum"
         )
 
-    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
-        return RMSPROP[int(group["centered"]), int(group["momentum"] > 0)]
-
-    def _rule(self, group: dict[str, Any]) -> str:
-        return "centered rmsprop" if group["centered"] else "rmsprop"
-
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
-        sign, weight_decay, lr, alpha, one_minus_alpha, eps, momentum = c
-        g = descent_gradient(g, p, sign, weight_decay)
-        square = states[0]
-        square *= alpha
-        square += one_minus_alpha * g * g
-        if group["centered"]:
-            mean = states[1]
-            mean += one_minus_alpha * (g - mean)
-            square = square - mean * mean
-        change = g / (np.sqrt(square) + eps)
-        if momentum:
-            states[-1] *= momentum
-            states[-1] += change
-            change = states[-1]
-        p -= lr * change
+    def _rule(self, group: dict[str, Any]) -> UpdateRule:
+        return RMSPROP[bool(group["centered"]), group["momentum"] > 0]

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from dl4all.errors import ArgumentError
-from dl4all.optim.optimizer import NDArray, ParamsT
+from dl4all.optim.optimizer import ParamsT
 from dl4all.optim.state.options import check_not_negative, number, step_constants
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, OptimizerKernels
+from dl4all.optim.step.kernels import Constants, UpdateRule
 from dl4all.tensor.tensor import Tensor
 
-RPROP = OptimizerKernels("rprop", 2, "float direction, decrease, increase, smallest, largest;")
+RPROP = UpdateRule(
+    "rprop",
+    "before size",
+    "direction decrease increase smallest largest",
+    """
+    g = direction * g
+    product = g * before
+    size = size * (product > 0.0 ? increase : product < 0.0 ? decrease : 1.0)
+    size = size < smallest ? smallest : size > largest ? largest : size
+    before = product < 0.0 ? 0.0 : g
+    p = p - (before > 0.0 ? size : before < 0.0 ? -size : 0.0)
+    """,
+)
 
 
 class Rprop(ElementwiseOptimizer):
@@ -83,19 +93,5 @@ class Rprop(ElementwiseOptimizer):
     def _constants(self, group: dict[str, Any], step: int, *numbers: float) -> Constants:
         return step_constants(group, *map(float, (*group["etas"], *group["step_sizes"])))
 
-    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
+    def _rule(self, group: dict[str, Any]) -> UpdateRule:
         return RPROP
-
-    def _rule(self, group: dict[str, Any]) -> str:
-        return "rprop"
-
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
-        direction, decrease, increase, smallest, largest = c
-        before, size = states
-        g = direction * g
-        product = g * before
-        reverses = product < 0
-        size *= np.where(product > 0, increase, np.where(reverses, decrease, 1.0)).astype(size.dtype)
-        np.clip(size, smallest, largest, out=size)
-        before[...] = np.where(reverses, 0, g)
-        p -= np.where(before > 0, size, np.where(before < 0, -size, 0))

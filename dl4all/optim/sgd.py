@@ -5,15 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from dl4all.errors import ArgumentError
-from dl4all.optim.optimizer import NDArray, ParamsT
+from dl4all.optim.optimizer import ParamsT
 from dl4all.optim.state.options import check_not_negative, number, step_constants
 from dl4all.optim.step.elementwise import ElementwiseOptimizer
-from dl4all.optim.step.kernels import Constants, OptimizerKernels
+from dl4all.optim.step.kernels import DESCENT, Constants, UpdateRule
 from dl4all.tensor.tensor import Tensor
 
-_CONSTANTS = "float sign, weight_decay, lr, momentum, gradient_weight; uint nesterov;"
-PLAIN = OptimizerKernels("sgd", 0, _CONSTANTS)
-MOMENTUM = OptimizerKernels("sgd", 1, _CONSTANTS)
+_CONSTANTS = "sign weight_decay lr momentum gradient_weight nesterov"
+PLAIN = UpdateRule("sgd", "", _CONSTANTS, f"{DESCENT}p = p - lr * g")
+MOMENTUM = UpdateRule(
+    "sgd",
+    "buffer",
+    _CONSTANTS,
+    f"""
+    {DESCENT}
+    buffer = momentum * buffer + gradient_weight * g
+    p = p - lr * (nesterov != 0.0 ? g + momentum * buffer : buffer)
+    """,
+)
 
 
 class SGD(ElementwiseOptimizer):
@@ -85,28 +94,8 @@ class SGD(ElementwiseOptimizer):
     def _constants(self, group: dict[str, Any], step: int, *numbers: float) -> Constants:
         gradient_weight = 1.0 if step == 1 else 1.0 - number(group["dampening"])
         return step_constants(
-            group, "weight_decay", "lr", "momentum", gradient_weight, int(group["nesterov"])
+            group, "weight_decay", "lr", "momentum", gradient_weight, float(group["nesterov"])
         )
 
-    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
+    def _rule(self, group: dict[str, Any]) -> UpdateRule:
         return MOMENTUM if group["momentum"] else PLAIN
-
-    def _rule(self, group: dict[str, Any]) -> str:
-        return "sgd"
-
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
-        update_on_host(p, g, states, *c)
-
-
-def update_on_host(p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
-    """Update the parameter `p` and its momentum, if any, in place; `c` are the constants of a step."""
-    sign, weight_decay, lr, momentum, gradient_weight, nesterov = c
-    g = g if sign == 1 else -g
-    if weight_decay:
-        g = g + weight_decay * p
-    if states:
-        buffer = states[0]
-        buffer *= momentum
-        buffer += g if gradient_weight == 1 else gradient_weight * g
-        g = g + momentum * buffer if nesterov else buffer
-    p -= lr * g

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ Rule = Callable[[Code, list[IrValue], list[IrValue]], Sequence[IrValue]]
 
 def list_launch(
     text: Callable[..., IrModule],
-    key: tuple[str, ...],
+    key: tuple[Any, ...],
     roles: int,
     tensors: Sequence[ArrayLayout],
     numbers: int = 0,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dl4all.scheduler.device.device import Device
 
 
-class Copies:
+class DeviceCopies:
     """The copies of one device that it makes beside its commands: ``device.copies``."""
 
     def __init__(

@@ -32,7 +32,7 @@ from dl4all.runtime.protocols import (
 from dl4all.runtime.simulated.backend import SimulatedBackend
 from dl4all.scheduler import listeners
 from dl4all.scheduler.cost.cost_model import rates
-from dl4all.scheduler.device.copies import Copies
+from dl4all.scheduler.device.copies import DeviceCopies
 from dl4all.scheduler.device.memory import DeviceMemory
 from dl4all.scheduler.device.name import NamedDevice
 from dl4all.scheduler.device.programs import Launch, Programs
@@ -117,7 +117,9 @@ class Device(NamedDevice):
         self.pool.caches.append(self._beside.staging.clear)
         self.memory = DeviceMemory(self, backend)
         self.recordings = Recordings(backend, self._lock, self._transfers, self.counters)
-        self.copies = Copies(self, backend, self._transfers, self._beside, self._lock, guarded=self._debug)
+        self.copies = DeviceCopies(
+            self, backend, self._transfers, self._beside, self._lock, guarded=self._debug
+        )
         devices.add(self)
 
     def allocate(self, nbytes: int, tag: str = "") -> Storage:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from dl4all.allocator.storage import Storage
 from dl4all.runtime import fork
 from dl4all.runtime.protocols import Dispatch
-from dl4all.scheduler.varying import Again, Mark
+from dl4all.scheduler.varying_numbers import Again, Mark
 
 if TYPE_CHECKING:
     from dl4all.scheduler.device.device import Device
@@ -91,7 +91,7 @@ class Listener:
         return numbers
 
     def depends(self, holds: Callable[[], bool]) -> None:
-        """What happens is right for as long as a condition holds."""
+        """A condition under which all that happens is right."""
 
     def guard(self, storage: Storage, holds: Callable[[Storage], bool]) -> None:
         """Launches are right where ``holds(storage)``, for the operand that takes the place of `storage`."""

@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#include "multi_tensor.glsl"
+#include "optim/multi_tensor.glsl"
 #include "math/special.glsl"
 // An elementwise op of many tensors in one dispatch: y = OP(a, b, c), or a = OP(a, b, c) with IN_PLACE. An operand X
 // with X_BINDING is a tensor of each job, the others are numbers. The op's declaration defines OP, PARAMS (its

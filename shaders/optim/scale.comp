@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#include "multi_tensor.glsl"
+#include "optim/multi_tensor.glsl"
 // Multiplies many tensors by one number, in place.
 
 layout(binding = 1) readonly buffer Factor { float factor[]; };

@@ -4,7 +4,7 @@
 // the elements and combine their sums in a tree, always in the same order. With MULTI_TENSOR one dispatch covers many
 // tensors.
 #if MULTI_TENSOR
-#include "multi_tensor.glsl"
+#include "optim/multi_tensor.glsl"
 layout(push_constant) uniform Push {
     uint first_row, last_row, workgroup_elements, out_offset;
 } p;

@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#include "multi_tensor.glsl"
+#include "optim/multi_tensor.glsl"
 #include "math/special.glsl"
 // Multiplies many tensors by one number, in place, and sets another to 1 if an element was infinite or nan.
 layout(binding = 1) readonly buffer Factor { float factor[]; };

@@ -11,15 +11,17 @@ from typing import NamedTuple
 from dl4all.graph.ir.graph import Binding, BoundLaunch, MultiTensorLaunch, Node, VaryingWord
 from dl4all.graph.op_codes.emitter import Emitter, Source, Unsupported
 from dl4all.graph.op_codes.instruction import Register, register
+from dl4all.graph.op_codes.statement_emitter import StatementEmitter
+from dl4all.ops.core.expressions.statements import parse_statements
 from dl4all.ops.core.kernels.multi_tensor import BATCH_PUSH
 from dl4all.ops.core.kernels.push_block import push_constants, words_of
+from dl4all.optim.step.kernels import RULES, UpdateRule
 
 
 class OptimizerUpdate(NamedTuple):
     """A step for some parameters. A job binds gradient, state if there is one, and parameter."""
 
-    path: str
-    states: int
+    rule: UpdateRule
     jobs: tuple[tuple[Binding, ...], ...]
     counts: tuple[int, ...]  # elements of each job
     numbers: tuple[int, ...]  # 32-bit words
@@ -29,7 +31,7 @@ class OptimizerUpdate(NamedTuple):
     def key(self) -> tuple[object, ...]:
         """The key by which updates are merged into one."""
         words = tuple((position, word._replace(offset=0)) for position, word in self.varying)
-        return self.path, self.states, self.numbers, words
+        return self.rule, self.numbers, words
 
 
 def is_update(node: Node) -> bool:
@@ -39,7 +41,7 @@ def is_update(node: Node) -> bool:
     [command] = node.commands
     if not isinstance(command, BoundLaunch | MultiTensorLaunch):
         return False
-    return command.launch.shader.path in RULES
+    return command.launch.shader.source in RULES
 
 
 def update_of(node: Node) -> OptimizerUpdate:
@@ -51,7 +53,6 @@ def update_of(node: Node) -> OptimizerUpdate:
     [command] = node.commands
     assert isinstance(command, BoundLaunch | MultiTensorLaunch)
     shader = command.launch.shader
-    states = int(shader.macros.get("STATES", 0))
     if isinstance(command, BoundLaunch):
         one = push_constants(command.launch)
         push, shift = command.launch.push[BATCH_PUSH.size :], BATCH_PUSH.size
@@ -68,7 +69,7 @@ def update_of(node: Node) -> OptimizerUpdate:
         raise Unsupported("updates a part of a tensor")
     numbers = words_of(push)
     varying = tuple(((word.offset - shift) // 4, word) for word in command.varying)
-    return OptimizerUpdate(shader.path, states, jobs, counts, numbers, varying)
+    return OptimizerUpdate(RULES[shader.source], jobs, counts, numbers, varying)
 
 
 def reserve_updates(emitter: Emitter, nodes: Sequence[Node]) -> None:
@@ -86,7 +87,7 @@ def reserve_updates(emitter: Emitter, nodes: Sequence[Node]) -> None:
     counts = [count for update in updates for count in update.counts]
     for position, column in enumerate(columns):
         is_state = len(columns) == 3 and position == 1
-        parts = updates[0].states if is_state else 1
+        parts = len(updates[0].rule.states) if is_state else 1
         starts = [emitter.reserve(sum(counts)) for _ in range(parts)]
         before = 0
         for number, count in zip(column, counts, strict=True):
@@ -113,7 +114,7 @@ def emit_updates(emitter: Emitter, nodes: Sequence[Node]) -> None:
         for number in column:
             emitter.write(number, emitter.words_of(number))
     gradient, *states, parameter = (block for column in columns for block in _blocks(emitter, column))
-    RULES[first.path](emitter, parameter, gradient, states, numbers)
+    _emit_rule(emitter, first.rule, parameter, gradient, states, numbers)
 
 
 def _check_sizes(emitter: Emitter, updates: Sequence[OptimizerUpdate]) -> None:
@@ -122,7 +123,8 @@ def _check_sizes(emitter: Emitter, updates: Sequence[OptimizerUpdate]) -> None:
         Unsupported: a tensor is not the whole of its memory.
     """
     for update in updates:
-        widths = (1, update.states, 1) if update.states else (1, 1)
+        states = len(update.rule.states)
+        widths = (1, states, 1) if states else (1, 1)
         for job, count in zip(update.jobs, update.counts, strict=True):
             words = tuple(emitter.words_of(binding.buffer) for binding in job)
             if words != tuple(width * count for width in widths):
@@ -152,50 +154,20 @@ def _blocks(emitter: Emitter, column: Sequence[int]) -> list[Register]:
     return blocks
 
 
-# Rules
-
-
-def _descent(emitter: Emitter, p: Register, g: Register, sign: Source, weight_decay: Source) -> Register:
-    """The gradient to descend along. Without weight decay the parameter does not count: 0 * inf is nan."""
-    signed = emitter.emit("mul", emitter.temporary(g.sizes), g, sign)
-    decayed = emitter.emit("mad", emitter.temporary(g.sizes), p, weight_decay, signed)
-    return emitter.emit("select", signed, weight_decay, decayed, signed)
-
-
-def _sgd(
-    emitter: Emitter, p: Register, g: Register, states: Sequence[Register], numbers: Sequence[Source]
+def _emit_rule(
+    emitter: Emitter,
+    rule: UpdateRule,
+    parameter: Register,
+    gradient: Register,
+    states: Sequence[Register],
+    numbers: Sequence[Source],
 ) -> None:
-    sign, weight_decay, lr, momentum, gradient_weight, nesterov = numbers
-    step = _descent(emitter, p, g, sign, weight_decay)
-    if states:
-        [buffer] = states
-        emitter.emit("mul", buffer, buffer, momentum)
-        emitter.emit("mad", buffer, step, gradient_weight, buffer)
-        ahead = emitter.emit("mad", step, buffer, momentum, step)
-        looks = emitter.emit("float", emitter.temporary((1,)), nesterov)  # an int
-        step = emitter.emit("select", emitter.temporary(g.sizes), looks, ahead, buffer)
-    emitter.emit("nmad", p, step, lr, p)
-
-
-def _adam(
-    emitter: Emitter, p: Register, g: Register, states: Sequence[Register], numbers: Sequence[Source]
-) -> None:
-    sign, weight_decay, shrink, weight1, beta2, weight2, step_size, root_correction, eps = numbers
-    if len(states) != 2:
-        raise Unsupported("keeps the largest squares")
-    mean, square = states
-    emitter.emit("mul", p, p, shrink)
-    step = _descent(emitter, p, g, sign, weight_decay)
-    part = emitter.emit("sub", emitter.temporary(g.sizes), step, mean)
-    emitter.emit("mad", mean, part, weight1, mean)
-    emitter.emit("mul", square, square, beta2)
-    emitter.emit("mul", part, step, weight2)
-    emitter.emit("mad", square, part, step, square)
-    emitter.emit("sqrt", part, square)
-    emitter.emit("div", part, part, root_correction)
-    emitter.emit("add", part, part, eps)
-    emitter.emit("div", part, mean, part)
-    emitter.emit("nmad", p, part, step_size, p)
-
-
-RULES = {"optim/sgd.comp": _sgd, "optim/adam.comp": _adam}
+    """
+    Raises:
+        Unsupported: no instruction does what the rule does.
+    """
+    places = {"p": parameter, **dict(zip(rule.states, states, strict=True))}
+    constants = dict(zip(rule.constants, numbers, strict=True))
+    emitting = StatementEmitter(emitter, {"g": gradient, **places, **constants})
+    for name, value in parse_statements(rule.statements):
+        emitting.assign(name, value, places.get(name))

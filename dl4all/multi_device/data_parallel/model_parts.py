@@ -22,7 +22,7 @@ class ModelParts(NamedTuple):
 
     @classmethod
     def of(cls, model: Module) -> ModelParts:
-        """Those of a model now."""
+        """The parts of a model now."""
         modules = list(model.modules())
         norms = [module for module in modules if isinstance(module, BatchNorm)]
         statistics = {id(tensor) for norm in norms for tensor in norm.buffers()}

@@ -217,7 +217,7 @@ class Op(HostRun, Generic[P]):
 
     @staticmethod
     def tensors_among(operands: Iterable[Any]) -> list[TensorBase]:
-        """Those operands that are tensors."""
+        """The operands that are tensors."""
         return [operand for operand in operands if isinstance(operand, TensorBase)]
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -131,7 +131,7 @@ def _sent_from_host(tensor: TensorBase, device: Device) -> Storage:
 def _bring(
     coming: Download, elements: Callable[..., npt.NDArray[Any]], device: Device, storage: Storage
 ) -> Callable[[], None] | None:
-    """Copy what comes from one device to memory of another one; returns what :meth:`Copies.deliver` does."""
+    """Copy what comes from one device to memory of another one; returns what ``copies.deliver`` does."""
     return device.copies.deliver(storage, elements(coming.wait()))
 
 

@@ -99,14 +99,6 @@ def decay_constants(group: Mapping[str, Any]) -> tuple[float, float]:
     return decay, 1.0
 
 
-def descent_gradient(g: NDArray, p: NDArray, sign: float, weight_decay: float) -> NDArray:
-    """A new array of the gradient to descend along: ``sign * g + weight_decay * p``."""
-    descent: NDArray = sign * g
-    if weight_decay:
-        descent += weight_decay * p
-    return descent
-
-
 def as_float32(value: float) -> float:
     """A number as it is in a state of PyTorch, whose scalars are float32."""
     return float(np.float32(value))

@@ -23,19 +23,19 @@ from dl4all.ops.core.kernels.multi_tensor import MultiTensor, side_by_side
 from dl4all.ops.core.tensor_base import from_host
 from dl4all.ops.memory.copy import copy_into, fill_with, overwrite
 from dl4all.ops.memory.views import contiguous
-from dl4all.optim.optimizer import NDArray, Optimizer, ParamsT
+from dl4all.optim.optimizer import Optimizer, ParamsT
 from dl4all.optim.state.saved_state import check_arrays, check_counts, loaded_tensor
 from dl4all.optim.step.host_step import KeptSteps, update_arrays, update_jobs
-from dl4all.optim.step.kernels import Constants, OptimizerKernels, no_kernel_of
+from dl4all.optim.step.kernels import Constants, UpdateRule, no_kernel_of
 from dl4all.scheduler import fallback, listeners
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor.tensor import Tensor
 
 
 class ElementwiseOptimizer(Optimizer):
-    """Base class of optimizers with a kernel: a subclass names the tensors and the numbers of its state.
+    """Base class of optimizers with a rule: a subclass names the tensors and the numbers of its state.
 
-    It also gives the constants of a step, the kernel that computes it, and the same in NumPy.
+    It also gives the constants of a step.
     """
 
     _saves_step = True  # whether the saved state includes the number of steps
@@ -67,22 +67,14 @@ class ElementwiseOptimizer(Optimizer):
         """The constants of a step, in the order of the push constants; `numbers` are as before the step."""
         raise NotImplementedError
 
-    def _kernels(self, group: dict[str, Any]) -> OptimizerKernels:
-        """The kernels for the options of a group."""
-        raise NotImplementedError
-
-    def _rule(self, group: dict[str, Any]) -> str | None:
-        """The name of the CPU's compiled update, if there is one that does what :meth:`_update` does."""
-        return None
-
-    def _update(self, group: dict[str, Any], p: NDArray, g: NDArray, states: list[NDArray], *c: Any) -> None:
-        """Update the parameter `p` and its state as the kernels do, element by element, in place."""
+    def _rule(self, group: dict[str, Any]) -> UpdateRule:
+        """The rule for the options of a group."""
         raise NotImplementedError
 
     # Steps
 
     def _plan_key(self, group: dict[str, Any]) -> tuple[Any, ...]:
-        return self._state_names(group), id(self._kernels(group))
+        return self._state_names(group), id(self._rule(group))
 
     def _step(self, group: dict[str, Any], number: int) -> None:
         """Update the parameters of one group."""
@@ -125,7 +117,7 @@ class ElementwiseOptimizer(Optimizer):
             cause = no_kernel_of(p, g, *packed)
             if cause is not None:
                 with fallback.on_host(self._name, p.device, cause):
-                    self._on_host(p, g, tensors, group, constants)
+                    self._on_host(p, g, tensors, rule, constants)
             else:
                 g = g if g.strides == p.strides else contiguous(g)
                 jobs_by_constants.setdefault(kind, []).append((g, *packed, p))
@@ -133,15 +125,15 @@ class ElementwiseOptimizer(Optimizer):
             listeners.depends(functools.partial(_agree, list(states_by_count.values()), ("step", *numbers)))
         for slot, ((device, constants, _), jobs) in enumerate(jobs_by_constants.items()):
             if device.is_host:
-                self._update_on_host(device, jobs, group, constants)
-                if len(jobs_by_constants) == 1 and rule is not None and not numbers:
+                self._update_on_host(device, jobs, rule, constants)
+                if len(jobs_by_constants) == 1 and not numbers:
                     self._kept_steps.keep((number, rule, names), group["params"], self.state, jobs)
                 continue
-            refused = self._kernels(group).launch(device, jobs, constants, self._plans, (number, slot))
+            refused = rule.launch(device, jobs, constants, self._plans, (number, slot))
             for i, error in refused.items():
                 g, p = jobs[i][0], jobs[i][-1]
                 with fallback.on_host(self._name, device, fallback.refused(device, error, "float32")):
-                    self._on_host(p, g, [self.state[p][name] for name in names], group, constants)
+                    self._on_host(p, g, [self.state[p][name] for name in names], rule, constants)
 
     def _count_step(self, group: dict[str, Any], states: Sequence[dict[str, Any]]) -> Constants:
         """Count a step in states that are alike; returns its constants."""
@@ -155,7 +147,7 @@ class ElementwiseOptimizer(Optimizer):
         self,
         device: Device,
         jobs: Sequence[tuple[Tensor, ...]],
-        group: dict[str, Any],
+        rule: UpdateRule,
         constants: Constants,
     ) -> None:
         """Update parameters of the CPU; a job is a gradient, its parameter, and the state's tensors."""
@@ -166,17 +158,15 @@ class ElementwiseOptimizer(Optimizer):
                 p.storage.version += not device.simulated.computes
             if not device.simulated.computes:
                 return
-        update = functools.partial(self._update, group)
-        update_jobs(self._name, self._rule(group), update, jobs, constants)
+        update_jobs(self._name, rule, jobs, constants)
 
-    def _on_host(
-        self, p: Tensor, g: Tensor, states: list[Tensor], group: dict[str, Any], constants: Constants
-    ) -> None:
+    @staticmethod
+    def _on_host(p: Tensor, g: Tensor, states: list[Tensor], rule: UpdateRule, constants: Constants) -> None:
         """Update one parameter of another device in NumPy."""
         tensors = (p, *states)
         arrays = [tensor.on_host() for tensor in tensors]
         with np.errstate(all="ignore"):
-            update_arrays(functools.partial(self._update, group), 1, g.on_host(), *arrays, *constants)
+            update_arrays(rule, 1, g.on_host(), *arrays, *constants)
         for tensor, array in zip(tensors, arrays, strict=True):
             overwrite(tensor, from_host(Tensor, array, p.device, copy=False))
 

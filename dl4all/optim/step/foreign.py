@@ -28,7 +28,12 @@ COUNTED_ADAM_PUSH = PushBlock(
     "uint first_row, last_row, workgroup_elements; float sign, weight_decay, shrink, one_minus_beta1, "
     "beta2, one_minus_beta2, lr, log_beta1, log_beta2, eps;",
 )
-COUNTED_ADAM, COUNTED_AMSGRAD = (shader("optim/counted_adam.comp", MAXIMUM=maximum) for maximum in (0, 1))
+COUNTED_ADAM, COUNTED_AMSGRAD = (
+    shader(
+        "optim/counted_adam.comp", MAXIMUM=maximum, CHANGE=rule.glsl(local=("step_size", "root_correction2"))
+    )
+    for maximum, rule in enumerate((adam.ADAM, adam.AMSGRAD))
+)
 OPTIONAL_SHADERS.extend((COUNTED_ADAM, COUNTED_AMSGRAD))
 
 GRADIENT, WRITTEN, COUNT = Role(written=False), Role(written=True), Role(written=False, single=True)
@@ -89,13 +94,13 @@ def sgd_step(jobs: Sequence[Job], options: SGDOptions) -> None:
     """
     sign = -1.0 if options.maximize else 1.0
     weight = 1.0 - options.dampening
-    rates = (sign, options.weight_decay, options.lr, options.momentum, weight, int(options.nesterov))
+    rates = (sign, options.weight_decay, options.lr, options.momentum, weight, float(options.nesterov))
+    rule = sgd.MOMENTUM if len(jobs[0]) > 2 else sgd.PLAIN
     if jobs[0][0].device.is_host:
         ordered = [(gradient, parameter, *states) for gradient, *states, parameter in jobs]
-        update_jobs("SGD", "sgd", sgd.update_on_host, ordered, rates)
+        update_jobs("SGD", rule, ordered, rates)
         return
-    kernels = sgd.MOMENTUM if len(jobs[0]) > 2 else sgd.PLAIN
-    _launch(kernels.of_many, kernels.batch_push, jobs, [GRADIENT, *[WRITTEN] * (len(jobs[0]) - 1)], rates)
+    _launch(rule.of_many, rule.batch_push, jobs, [GRADIENT, *[WRITTEN] * (len(jobs[0]) - 1)], rates)
 
 
 def adam_step(jobs: Sequence[Job], options: AdamOptions) -> None:
@@ -114,7 +119,8 @@ def adam_step(jobs: Sequence[Job], options: AdamOptions) -> None:
         for step, ordered in by_step.items():
             size = options.lr / (1.0 - options.beta1**step)
             root = math.sqrt(1.0 - options.beta2**step)
-            update_jobs("Adam", "adam", adam.update_on_host, ordered, (*rates, size, root, options.eps))
+            rule = adam.AMSGRAD if amsgrad else adam.ADAM
+            update_jobs("Adam", rule, ordered, (*rates, size, root, options.eps))
         return
     logarithms = (_logarithm(options.beta1), _logarithm(options.beta2))
     roles = [GRADIENT, *[WRITTEN] * (3 if amsgrad else 2), COUNT, WRITTEN]

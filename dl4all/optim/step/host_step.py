@@ -15,44 +15,35 @@ import numpy.typing as npt
 
 from dl4all.allocator.storage import Storage
 from dl4all.ops.core.kernels.host_kernel import HostLaunch
-from dl4all.ops.core.kernels.host_work import WorkKernel, host_work, launch_of
+from dl4all.ops.core.kernels.host_work import host_work, launch_of
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.untracked import Untracked
 from dl4all.ops.memory.views import contiguous
+from dl4all.optim.step.kernels import UpdateRule
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.scheduler import listeners
 
 NDArray = npt.NDArray[Any]
-Update = Callable[..., None]
-"""``update(p, g, states, *constants)`` changes the arrays of a parameter and of its state."""
-
 Job = tuple[Any, ...]
 """A gradient, its parameter, and the tensors of the state."""
-
-UPDATE = "update"
-"""The name of the kernels."""
 
 # Elements that NumPy updates at once, so that intermediate results stay in a cache.
 BLOCK_ELEMENTS = 1 << 17
 
 
-def update_jobs(
-    name: str, rule: str | None, update: Update, jobs: Sequence[Job], constants: Sequence[Any]
-) -> None:
+def update_jobs(name: str, rule: UpdateRule, jobs: Sequence[Job], constants: Sequence[Any]) -> None:
     """Update parameters of the CPU and their states in place.
 
     Args:
         name: the optimizer's.
-        rule: names the kernel's, see :data:`dl4all.host_kernels.optim.optimizers.UPDATES`; None without one.
-        update: does the same in NumPy.
+        rule: what changes.
         jobs: of one device.
         constants: of the step.
     """
-    kernel = None if rule is None else WorkKernel(UPDATE, (rule,))
     for group in [jobs] if _are_alike(jobs) else [[job] for job in jobs]:
         gradients = [g if g.strides == p.strides else contiguous(g) for g, p, *_ in group]
-        work = functools.partial(update_arrays, update, len(group))
-        host_work(name, work, gradients, _by_role(group), constants, kernel)
+        work = functools.partial(update_arrays, rule, len(group))
+        host_work(name, work, gradients, _by_role(group), constants, rule.host_kernel)
     for _, *changed in jobs:
         for tensor in changed:
             tensor.storage.version += 1
@@ -79,13 +70,13 @@ def _overlap(tensors: Sequence[TensorBase]) -> bool:
     return any(one[0] == other[0] and other[1] < one[2] for one, other in pairs)
 
 
-def update_arrays(update: Update, jobs: int, *given: Any) -> None:
-    """``update`` for arrays as kernels get them: those of all gradients, of all parameters, of the states."""
+def update_arrays(rule: UpdateRule, jobs: int, *given: Any) -> None:
+    """Update arrays as kernels get them: those of all gradients, of all parameters, of the states."""
     arrays = [value for value in given if isinstance(value, np.ndarray)]
     constants = given[len(arrays) :]
     for number in range(jobs):
         for g, p, *states in _blocks(*arrays[number::jobs]):
-            update(p, g, states, *constants)
+            rule.update(p, g, states, *constants)
 
 
 def _blocks(*arrays: NDArray) -> Iterator[list[NDArray]]:
@@ -98,8 +89,8 @@ def _blocks(*arrays: NDArray) -> Iterator[list[NDArray]]:
         yield [array[start : start + BLOCK_ELEMENTS] for array in flat]
 
 
-Kind = tuple[int, str | None, tuple[str, ...]]
-"""A group's number, the name of its rule, and those of the tensors of its state."""
+Kind = tuple[int, UpdateRule, tuple[str, ...]]
+"""A group's number, its rule, and the names of the tensors of its state."""
 
 
 class Entry(NamedTuple):
@@ -241,10 +232,10 @@ class KeptSteps(Untracked):
         number, rule, names = kind
         self._steps.pop(number, None)
         device = jobs[0][1].device
-        if rule is None or listeners.captured() or not device.keeps_plans or not _are_alike(jobs):
+        if listeners.captured() or not device.keeps_plans or not _are_alike(jobs):
             return
         written = _by_role(jobs)
         like_gradients = [job[1] for job in jobs]
-        launch = launch_of(WorkKernel(UPDATE, (rule,)), like_gradients, written)
+        launch = launch_of(rule.host_kernel, like_gradients, written)
         if launch is not None:
             self._steps[number] = kind, KeptStep(launch, params, names, states, written)

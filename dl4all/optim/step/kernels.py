@@ -1,51 +1,102 @@
-"""The kernels of optimizers on devices: for one parameter, and for many at once."""
+"""The rules of optimizers, and the kernels and the NumPy update that are made of each."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dl4all.errors import PipelineError
-from dl4all.ops.core.kernels.launch import run, shader, strided_grid
+from dl4all.ops.core.expressions.statements import print_glsl_statements, run_statements
+from dl4all.ops.core.kernels.host_work import WorkKernel
+from dl4all.ops.core.kernels.launch import run, strided_grid
 from dl4all.ops.core.kernels.multi_tensor import BATCH_ROWS, Job, MultiTensor, Role
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.runtime.spirv import Shader
 from dl4all.scheduler import fallback
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
 
-Constants = tuple[float | int, ...]
+Constants = tuple[float, ...]
+NDArray = npt.NDArray[Any]
 
 WORKGROUP = 128
+UPDATE = "update"  # the name of the CPU's kernels
+RULES: dict[str, UpdateRule] = {}
+"""The rules by the sources of their shaders."""
 
 
-class OptimizerKernels:
-    """The shaders of an optimizer: for one parameter, and for many.
+DESCENT = """
+    g = sign * g
+    g = weight_decay == 0.0 ? g : g + weight_decay * p
+"""
+"""The gradient to descend along. Without weight decay the parameter does not count: 0 * inf is nan."""
+
+SOURCE = """#version 450
+#extension GL_GOOGLE_include_directive : require
+#define CONSTANTS float {constants};
+#include "optim/parameter.glsl"
+#include "math/special.glsl"
+
+void change(inout Element e) {{
+    {statements}
+}}
+"""
+
+
+class UpdateRule:
+    """The update of an element of a parameter and of its state, and the kernels that are made of it.
 
     Args:
-        name: of the shader's file.
-        states: values of the state for each element.
-        constants: of a step, as the shader declares its CONSTANTS.
-        defines: further macros.
+        name: of the optimizer.
+        states: names of the values of the state.
+        constants: names of the constants of a step, in their order.
+        statements: change the parameter ``p`` and the state by the gradient ``g``
+            (:mod:`dl4all.ops.core.expressions.statements`).
+
+    >>> rule = UpdateRule("doubling", "", "rate", "p = p - rate * g")
+    >>> p = np.array([1.0, 2.0])
+    >>> rule.update(p, np.array([1.0, 1.0]), [], 0.5)
+    >>> p.tolist()
+    [0.5, 1.5]
     """
 
-    def __init__(self, name: str, states: int, constants: str, **defines: Any) -> None:
-        path = f"optim/{name}.comp"
-        self._one_push = PushBlock(
-            path, f"uint n, p_offset, g_offset; {constants}", STATES=states, MULTI_TENSOR=0, **defines
-        )
-        self.batch_push = PushBlock(
-            path, f"{BATCH_ROWS} {constants}", STATES=states, MULTI_TENSOR=1, **defines
-        )
+    def __init__(self, name: str, states: str, constants: str, statements: str) -> None:
+        self.states, self.constants = tuple(states.split()), tuple(constants.split())
+        self.statements = statements
+        path, count = f"optim/{name}.comp", len(self.states)
+        declared = f"float {', '.join(self.constants)};"
+        source = SOURCE.format(constants=", ".join(self.constants), statements=self.glsl())
+        self._one_push = PushBlock(path, f"uint n, p_offset, g_offset; {declared}", MULTI_TENSOR=0)
+        self.batch_push = PushBlock(path, f"{BATCH_ROWS} {declared}", MULTI_TENSOR=1)
         self._single, self.of_many = (
-            shader(path, STATES=states, MULTI_TENSOR=multi, **defines) for multi in (0, 1)
+            Shader(path, source=source).with_macros({"STATES": count, "MULTI_TENSOR": multi})
+            for multi in (0, 1)
         )
+        RULES[source] = self
         SHARED.extend((self._single, self.of_many))
-        state = [Role(written=True, width=states)] if states else []
+        state = [Role(written=True, width=count)] if count else []
         self._roles = (Role(written=False), *state, Role(written=True))
+        # What the CPU's compiled kernel is made of.
+        self.host_kernel = WorkKernel(UPDATE, (self.states, self.constants, statements))
+
+    def glsl(self, local: Container[str] = ()) -> str:
+        """The statements for an ``Element e`` and constants ``c``, but for those that are variables."""
+        names = {name: f"e.s[{position}]" for position, name in enumerate(self.states)}
+        names |= {name: name if name in local else f"c.{name}" for name in self.constants}
+        return print_glsl_statements(self.statements, {"p": "e.p", "g": "e.g", **names})
+
+    def update(self, p: NDArray, g: NDArray, states: Sequence[NDArray], *constants: float) -> None:
+        """Change arrays of a parameter and of its state in place, as the kernels do."""
+        given = {"p": p, **dict(zip(self.states, states, strict=True))}
+        numbers = dict(zip(self.constants, constants, strict=True))
+        values = run_statements(self.statements, {"g": g, **given, **numbers})
+        for name, array in given.items():
+            array[...] = values[name]
 
     def launch(
         self, device: Device, jobs: Sequence[Job], constants: Constants, plans: MultiTensor, slot: Hashable

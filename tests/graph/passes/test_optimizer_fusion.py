@@ -29,7 +29,7 @@ from dl4all.ops.core.kernels.launch import ceil_div, pack
 from dl4all.ops.core.kernels.multi_tensor import MultiTensor
 from dl4all.ops.reduce.global_norm import SQUARES
 from dl4all.optim.adam import ADAM, AMSGRAD
-from dl4all.optim.ema import EMA_KERNELS
+from dl4all.optim.ema import AVERAGE
 from dl4all.scheduler.device.programs import Launch
 from tests.support.graph_execution import Execution
 
@@ -37,7 +37,7 @@ RNG = np.random.default_rng(18)
 DEVICE = "vulkan:0"
 SIZES = (1, 7, 1024, 1025, 5003, 128, 3)
 KERNELS: dict[str, tuple[Any, int, tuple[float, ...]]] = {
-    "ema": (EMA_KERNELS, 0, (0.1,)),
+    "ema": (AVERAGE, 0, (0.1,)),
     "adam": (ADAM, 2, (1.0, 0.01, 1.0, 0.1, 0.99, 0.01, 0.001, 0.9, 1e-8)),
     "amsgrad": (AMSGRAD, 3, (-1.0, 0.0, 0.9, 0.1, 0.99, 0.01, 0.001, 0.9, 1e-8)),
 }

@@ -414,6 +414,11 @@ def evaluate(tree: Expression, values: Mapping[str, Any]) -> Array:
         return np.asarray(_evaluated(tree, *_converted(values)))
 
 
+def compute(tree: Expression, values: Mapping[str, Array], floats: np.dtype[Any]) -> Any:
+    """The elements of an expression of arrays of one float dtype, in that dtype."""
+    return _evaluated(tree, values, floats, np.dtype(np.int32))
+
+
 def _converted(values: Mapping[str, Any]) -> tuple[dict[str, Array], np.dtype[Any], np.dtype[Any]]:
     """The values as expressions see them, and the dtypes of constants among them: floats and ints."""
     arrays = [value for value in values.values() if isinstance(value, (np.ndarray, np.generic))]
@@ -443,9 +448,13 @@ def _evaluated(
         if isinstance(value, float):
             return floats.type(value)
         return np.uint32(value) if tree.text.endswith("u") else ints.type(value)
-    parts = [_evaluated(child, values, floats, ints) for child in children(tree)]
     if isinstance(tree, Conditional):
-        return np.where(parts[0], parts[1], parts[2])
+        condition = _evaluated(tree.condition, values, floats, ints)
+        if not np.ndim(condition):  # one condition for all elements
+            return _evaluated(tree.accepted if condition else tree.rejected, values, floats, ints)
+        accepted, rejected = (_evaluated(t, values, floats, ints) for t in (tree.accepted, tree.rejected))
+        return np.where(condition, accepted, rejected)
+    parts = [_evaluated(child, values, floats, ints) for child in children(tree)]
     if isinstance(tree, Unary):
         return UNARY_FUNCTIONS[tree.operator](*parts)
     if isinstance(tree, Binary):

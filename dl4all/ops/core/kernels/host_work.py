@@ -20,7 +20,7 @@ from dl4all.ops.core.kernels.host_kernel import REFUSED, ArrayLayout, HostLaunch
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
 from dl4all.scheduler import listeners
-from dl4all.scheduler.varying import Mark, VaryingFloat, VaryingInt
+from dl4all.scheduler.varying_numbers import Mark, VaryingFloat, VaryingInt
 
 NDArray = npt.NDArray[Any]
 
@@ -65,7 +65,7 @@ class ArrayView(NamedTuple):
 class HostWork:
     """Work that a graph can run again: ``function(*arrays, *numbers)``, with an array for each view.
 
-    Numbers may be marked as varying (:class:`dl4all.scheduler.varying.VaryingInt`).
+    Numbers may be marked as varying (:class:`dl4all.scheduler.varying_numbers.VaryingInt`).
     """
 
     function: Callable[..., object]

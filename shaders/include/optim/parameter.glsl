@@ -4,7 +4,7 @@
 // The including source defines CONSTANTS, the constants of a step, before, and change() after. With MULTI_TENSOR one
 // dispatch updates many parameters.
 #if MULTI_TENSOR
-#include "multi_tensor.glsl"
+#include "optim/multi_tensor.glsl"
 layout(push_constant) uniform Push {
     uint first_row, last_row, workgroup_elements;
     CONSTANTS
@@ -31,11 +31,6 @@ struct Element {
     float s[STATES];
 #endif
 };
-
-// The gradient to descend along. Without weight decay the parameter does not count: 0 * inf is nan.
-float descent_gradient(float g, float p, float sign, float weight_decay) {
-    return weight_decay == 0.0 ? sign * g : sign * g + weight_decay * p;
-}
 
 void change(inout Element e);
 
