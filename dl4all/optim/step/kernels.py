@@ -92,11 +92,9 @@ class UpdateRule:
 
     def update(self, p: NDArray, g: NDArray, states: Sequence[NDArray], *constants: float) -> None:
         """Change arrays of a parameter and of its state in place, as the kernels do."""
-        given = {"p": p, **dict(zip(self.states, states, strict=True))}
+        changed = {"p": p, **dict(zip(self.states, states, strict=True))}
         numbers = dict(zip(self.constants, constants, strict=True))
-        values = run_statements(self.statements, {"g": g, **given, **numbers})
-        for name, array in given.items():
-            array[...] = values[name]
+        run_statements(self.statements, {"g": g, **changed, **numbers}, changed)
 
     def launch(
         self, device: Device, jobs: Sequence[Job], constants: Constants, plans: MultiTensor, slot: Hashable

@@ -39,6 +39,27 @@ def test_values(rate: float, dtype: Any) -> None:
     assert got["p"].dtype == dtype
 
 
+def test_values_go_into_arrays_that_are_there() -> None:
+    p, g, mean = (np.linspace(1, 2, 5) + shift for shift in range(3))
+    expected = run_statements(RULE, {"p": p, "g": g, "mean": mean, "rate": 0.5})
+    given, kept = {"p": p.copy(), "mean": mean.copy()}, g.copy()
+    got = run_statements(RULE, {"g": g, **given, "rate": 0.5}, given)
+    for name, array in given.items():
+        assert got[name] is array
+        np.testing.assert_array_equal(array, expected[name])
+    np.testing.assert_array_equal(g, kept)  # nothing else is written
+
+
+def test_one_value_in_the_place_of_two() -> None:
+    p, mean = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    run_statements(
+        "p = p + 1.0\nmean = w == 1.0 ? p : mean\np = p * 2.0",
+        {"p": p, "mean": mean, "w": 1.0},
+        ("p", "mean"),
+    )
+    assert (p.tolist(), mean.tolist()) == ([4.0, 6.0], [2.0, 3.0])
+
+
 def test_a_branch_that_is_not_taken_is_not_computed() -> None:
     """An infinite parameter without decay: 0 * inf is nan."""
     g, p = np.array([1.0]), np.array([np.inf])
