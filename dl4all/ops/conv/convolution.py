@@ -17,6 +17,7 @@ from dl4all.ops.conv import algorithms, integers
 from dl4all.ops.conv.on_host import convolution as host
 from dl4all.ops.conv.problem import problem_of
 from dl4all.ops.conv.window import Window, checked_output_size, sizes, window
+from dl4all.ops.core.arguments.call_forms import sample
 from dl4all.ops.core.checks import check_float, check_images, check_numbers
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import Kernel, Op, Result, example, op
@@ -474,7 +475,7 @@ def _convolve(input: Any, weight: Any, *args: Any) -> Any:
 
 
 for _axes, _convolution in CONVOLUTIONS.items():
-    _convolution.define_sample(_axes - 1)
+    _convolution.forms += (sample(_axes - 1),)
     _convolution.defgrad(
         lambda g, weight, shapes, stride, padding, dilation, groups: conv_input(
             g, weight, shapes[0][2:], stride, padding, dilation, groups

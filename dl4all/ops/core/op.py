@@ -17,6 +17,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, Dl4allError, DTypeError
 from dl4all.ops.core import tape
+from dl4all.ops.core.arguments.call_forms import Form, in_place
 from dl4all.ops.core.arguments.mixed_devices import MixedDevices, mixed_devices, scalars_moved
 from dl4all.ops.core.arguments.mixed_dtypes import MixedScalars, scalars_cast
 from dl4all.ops.core.arguments.tensor_like import TensorLike, TensorLikeFound
@@ -33,7 +34,7 @@ from dl4all.ops.core.kernels.kernel import Kernel as Kernel
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shape
 from dl4all.ops.core.op_node import OpNode
 from dl4all.ops.core.op_node import fit_gradients as fit_gradients
-from dl4all.ops.core.parameters import INPLACE, Parameters
+from dl4all.ops.core.parameters import Parameters
 from dl4all.ops.core.primitives import primitives as primitives
 from dl4all.ops.core.tensor_base import COMPUTED_ELEMENTS, Shape, TensorBase, check_repeated
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, batching
@@ -86,9 +87,8 @@ class Op(HostRun, Generic[P]):
         self._set_gradient(grad)
         self._result_rule: tuple[GradientRule, Callable[..., bool]] | None = None
         self._fold: Callable[..., Any] | None = None
-        self._alone: Callable[[Any], Any] | None = None
-        self._sample_axes = -1  # no tensor has as many
-        self.takes_out = False  # whether calls may name tensors for the result
+        position = self.parameters.inplace_position
+        self.forms: tuple[Form, ...] = () if position is None else (in_place(position),)
         self.optional = self.parameters.optional  # operands that may be None
         self._defaults = self.parameters.defaults
         self._takes_numbers = elementwise and len(self.arrays) == 2  # in place of tensors
@@ -131,14 +131,6 @@ class Op(HostRun, Generic[P]):
         """
         self._fold = fold
 
-    def define_alone(self, function: Callable[[Any], Any]) -> None:
-        """Let a function answer calls with the first operand alone, where the op needs more."""
-        self._alone = function
-
-    def define_sample(self, axes: int) -> None:
-        """Let the op take a single sample too, a first operand with `axes` axes: as a batch of one."""
-        self._sample_axes = axes
-
     def in_place_rule(self, arguments: dict[str, Any]) -> GradientRule:
         """The gradient that keeps the least where the result overwrites the first operand."""
         if self._result_rule is not None and self._result_rule[1](**arguments):
@@ -154,26 +146,12 @@ class Op(HostRun, Generic[P]):
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        if self.parameters.inplace_position is not None:
-            inplace = kwargs.pop(INPLACE, False)
-            if len(args) == self.parameters.inplace_position + 1:
-                inplace, args = args[-1], args[:-1]  # type: ignore[assignment]
-            if inplace:
-                return primitives.apply_in_place(self, *self.bind(args, kwargs))
-        if kwargs and self.takes_out and "out" in kwargs:
-            out = kwargs.pop("out")
-            if out is not None:
-                return primitives.write_results(self.name, self, args, kwargs, out)
-        try:
-            operands, arguments = self.bind(args, kwargs)
-        except TypeError:
-            if self._alone is None or len(args) != 1 or kwargs:
-                raise
-            return self._alone(args[0])
-        if self._sample_axes >= 0 and _has_axes(operands[0], self._sample_axes):
-            batch = primitives.reshape(operands[0], (1, *operands[0].shape))
-            result = self(batch, *operands[1:], **arguments)
-            return primitives.reshape(result, result.shape[1:])
+        given: tuple[Any, ...] = args
+        for form in self.forms:
+            given, result = form(self, given, kwargs)
+            if result is not None:
+                return result
+        operands, arguments = self.bind(given, kwargs)
         if batching:
             for operand in operands:
                 if isinstance(operand, BatchedTensorBase):
@@ -371,10 +349,6 @@ class Op(HostRun, Generic[P]):
         result.grad_meta = tape.GradMeta(node)
         if tape.state.observer is not None:
             tape.state.observer.made(node, operands, (result,))
-
-
-def _has_axes(operand: Any, count: int) -> bool:
-    return isinstance(operand, TensorBase) and len(operand.shape) == count
 
 
 REGISTRY: dict[str, Op[...]] = {}

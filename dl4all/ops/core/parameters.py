@@ -6,10 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from dl4all.ops.core.arguments.call_forms import INPLACE
 from dl4all.ops.core.arguments.numpy_names import names_for, renamed
-
-INPLACE = "inplace"
-"""The last positional parameter of ops that PyTorch lets write into their first operand."""
 
 _UNSET = object()
 """Stands for a parameter without a default."""

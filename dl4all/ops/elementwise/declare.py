@@ -17,6 +17,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import tape
+from dl4all.ops.core.arguments.call_forms import INPLACE
 from dl4all.ops.core.arguments.mixed_dtypes import MixedScalars, scalars_of_another_dtype
 from dl4all.ops.core.expressions.expression import Expression, parse
 from dl4all.ops.core.gradient import Grad
@@ -44,7 +45,6 @@ from dl4all.ops.core.op import (
     primitives,
     register,
 )
-from dl4all.ops.core.parameters import INPLACE
 from dl4all.ops.core.promotion import Promotion, check_fits
 from dl4all.ops.core.promotion import promote as promote
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host

@@ -16,6 +16,7 @@ import numpy as np
 
 from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core import strides, tape
+from dl4all.ops.core.arguments.call_forms import alone
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.limits import check_shape
@@ -481,4 +482,4 @@ def nonzero(input: T, as_tuple: bool = False) -> Array:
     return by_kernels_or_host("nonzero", input, kernels, host, waits=True)
 
 
-where.define_alone(partial(nonzero, as_tuple=True))
+where.forms += (alone(partial(nonzero, as_tuple=True)),)

@@ -17,11 +17,11 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
+from dl4all.ops.core.arguments.call_forms import INPLACE
 from dl4all.ops.core.arguments.mixed_devices import MixedDevices, scalars_moved
 from dl4all.ops.core.arguments.mixed_dtypes import MixedScalars, scalars_cast
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import KERNEL_REFUSALS, Op, primitives
-from dl4all.ops.core.parameters import INPLACE
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import copy_into, fresh_copy, overlaps_itself, owns_words, unshared

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
+from dl4all.ops.core.arguments import call_forms
 from dl4all.ops.core.arguments.numpy_names import names_for, renamed
 from dl4all.ops.core.op import Op, primitives
 from dl4all.ops.core.tensor_base import TensorBase
@@ -26,7 +27,7 @@ def with_out(function: F) -> F:
     elements gets the result's shape first.
     """
     if isinstance(function, Op):
-        function.takes_out = True
+        function.forms += (call_forms.out,) * (call_forms.out not in function.forms)
         return function
 
     signature = inspect.signature(function)

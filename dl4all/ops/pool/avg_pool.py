@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from dl4all.ops.core.arguments.call_forms import sample
 from dl4all.ops.core.checks import check_images
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.launch import check_rounds, run, shader, strided_grid
@@ -231,8 +232,8 @@ def _avg_pool2d_gradient(
     return avg_pool_backward(g, avg_pooling(shapes[0], *arguments))
 
 
-avg_pool2d.define_sample(3)
-adaptive_avg_pool2d.define_sample(3)
+avg_pool2d.forms += (sample(3),)
+adaptive_avg_pool2d.forms += (sample(3),)
 avg_pool2d.defgrad(_avg_pool2d_gradient)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ShapeError
+from dl4all.ops.core.arguments.call_forms import sample
 from dl4all.ops.core.checks import check_float, check_images
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
@@ -361,8 +362,8 @@ def _max_pool2d_gradient(
     return max_pool_backward(g, input, pooling)
 
 
-max_pool2d.define_sample(3)
-adaptive_max_pool2d.define_sample(3)
+max_pool2d.forms += (sample(3),)
+adaptive_max_pool2d.forms += (sample(3),)
 max_pool2d.defgrad(_max_pool2d_gradient)
 adaptive_max_pool2d.defgrad(
     lambda g, input, output_size: max_pool_backward(

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dl4all.ops.core.arguments.call_forms import INPLACE
 from dl4all.ops.core.gradient import GradientRule
 from dl4all.ops.core.op import REGISTRY
-from dl4all.ops.core.parameters import INPLACE, Parameters
+from dl4all.ops.core.parameters import Parameters
 
 
 def body(
