@@ -23,6 +23,7 @@ from dl4all.ops.core.expressions.expression import (
     Unary,
     children,
 )
+from dl4all.ops.core.expressions.statements import parse_statements
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import error_functions, functions, remainders, trigonometry
 from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, Code, IrValue, element_of, lanes_of, vector
@@ -155,6 +156,18 @@ def print_llvm(code: Code, tree: Expression, values: Mapping[str, IrValue]) -> P
     if isinstance(tree, Binary):
         return _binary(tree.operator, *parts)
     return _call(code, tree.function, parts)
+
+
+def print_llvm_statements(code: Code, text: str, values: Mapping[str, IrValue]) -> dict[str, IrValue]:
+    """The values after a rule (:mod:`dl4all.ops.core.expressions.statements`), given those before.
+
+    Raises:
+        NoKernel: as :func:`print_llvm`.
+    """
+    now, type = dict(values), next(iter(values.values())).type
+    for name, value in parse_statements(text):
+        now[name] = code.as_value(type, print_llvm(code, value, now))
+    return now
 
 
 def _choice(code: Code, condition: Printed, accepted: Printed, rejected: Printed) -> Printed:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dl4all.host_kernels.elementwise.expressions import print_llvm
+from dl4all.host_kernels.elementwise.expressions import print_llvm_statements
 from dl4all.host_kernels.lib.tensor_lists import elementwise_lists, list_launch
-from dl4all.ops.core.expressions.statements import parse_statements
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
 
@@ -40,9 +39,8 @@ def update(states: Names, constants: Names, statements: str, roles: int, dtype: 
     written = ("p", *states)
 
     def rule(code: Code, values: list[IrValue], numbers: list[IrValue]) -> Sequence[IrValue]:
-        now = dict(zip(("g", *written, *constants), (*values, *numbers), strict=True))
-        for name, value in parse_statements(statements):
-            now[name] = code.as_value(values[0].type, print_llvm(code, value, now))
+        given = dict(zip(("g", *written, *constants), (*values, *numbers), strict=True))
+        now = print_llvm_statements(code, statements, given)
         return [now[name] for name in written]
 
     return elementwise_lists("update", rule, roles, roles - 1, len(constants), dtype)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dl4all.host_kernels.elementwise.expressions import print_llvm_statements
 from dl4all.host_kernels.lib.rows import row_passes
-from dl4all.host_kernels.rnn import gates as recurrent_gates
 from dl4all.host_kernels.rnn.tiles import (
     BLOCK_ROWS,
     PACKED_ELEMENTS,
@@ -25,7 +25,7 @@ from dl4all.host_kernels.rnn.tiles import (
 )
 from dl4all.ops.core.kernels.host_kernel import LONG, ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
-from dl4all.ops.rnn import layout
+from dl4all.ops.rnn import cells, layout
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
 
@@ -98,7 +98,7 @@ def sequence(mode: str, has_bias: bool, save: bool, units: int) -> IrModule:
     """Slots: the input's terms, hidden state, weight, an LSTM's cell, bias, result, scratch; numbers."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
-    gates, is_lstm = layout.CELLS[mode].gates, mode == "lstm"
+    gates, is_lstm, rule = layout.CELLS[mode].gates, mode == "lstm", cells.RULES[mode]
     place = 3 + is_lstm + has_bias
     first = place + 2
     module = IrModule()
@@ -136,23 +136,20 @@ def sequence(mode: str, has_bias: bool, save: bool, units: int) -> IrModule:
                 part.store(value, out, start + (index + unit), mask)
 
             old = part.load(states, row * size + unit, type, mask)
-            saved = list[IrValue]()
+            given = {f"x{gate}": term(gate) for gate in range(gates)}
+            given |= {f"h{gate}": product(gate) for gate in range(gates)} | {"hidden": old}
             if is_lstm:
-                old_cell = part.load(out, cell_at + (state * size + unit), type, mask)
-                totals = [term(gate) + product(gate) for gate in range(gates)]
-                new, new_cell, saved = recurrent_gates.lstm(part, totals, old_cell)
-                put(new_cell, cell_at, state * size)
-            elif mode == "gru":
-                given = [term(gate) for gate in range(gates)], [product(gate) for gate in range(gates)]
-                new, saved = recurrent_gates.gru(part, *given, old)
-            else:
-                new = recurrent_gates.rnn(part, term(0) + product(0), mode)
-            part.store(new, out, x * size + unit, mask)
-            put(new, hidden_at, state * size)
+                given["cell"] = part.load(out, cell_at + (state * size + unit), type, mask)
+            now = print_llvm_statements(part, rule.forward, given)
+            if is_lstm:
+                put(now["new_cell"], cell_at, state * size)
+            part.store(now["next"], out, x * size + unit, mask)
+            put(now["next"], hidden_at, state * size)
             if save:
                 put(old, before_at, x * size)
-                for number, value in enumerate(saved):
-                    put(value, saved_at, (x * len(saved) + number) * size)
+                saved = rule.saved[: layout.CELLS[mode].saved]
+                for number, name in enumerate(saved):
+                    put(now[name], saved_at, (x * len(saved) + number) * size)
 
         for_tiles(scope, rows, tile)
     with module.kernel("sequence") as code:
@@ -256,7 +253,7 @@ def sequence_backward(mode: str, has_hidden: bool, has_cell: bool, units: int) -
     """Slots: gradient, result, weight, the last states' gradients if given, result, scratch; numbers."""
     lanes = provider.processor().lanes()
     type = vector("float", lanes)
-    kind = layout.CELLS[mode]
+    kind, rule = layout.CELLS[mode], cells.RULES[mode]
     gates = kind.gates
     place = 3 + has_hidden + has_cell
     first = place + 2
@@ -303,21 +300,21 @@ def sequence_backward(mode: str, has_hidden: bool, has_cell: bool, units: int) -
                     for number, value in enumerate(values):
                         part.store(value, out, (x * gates + number) * size + unit + start, mask)
 
-                saved = [found(saved_at, kind.saved, number) for number in range(kind.saved)]
+                given = {"grad": gradient}
+                for number, name in enumerate(rule.saved):
+                    given[name] = found(saved_at, kind.saved, number) if kind.saved else found(0, 1, 0)
+                cell_place = cell_at + (((state_row + begin) + row) * size + unit)
                 if mode == "lstm":
-                    cell_place = cell_at + (((state_row + begin) + row) * size + unit)
-                    grad_cell = part.load(out, cell_place, type, mask)
-                    changes, old_cell = recurrent_gates.lstm_backward(gradient, grad_cell, saved)
-                    put(changes, 0)
-                    part.store(old_cell, out, cell_place, mask)
+                    given["grad_cell"] = part.load(out, cell_place, type, mask)
                 elif mode == "gru":
-                    old = found(before_at, 1, 0)
-                    changes, others, rest = recurrent_gates.gru_backward(gradient, old, saved)
-                    put(changes, 0)
-                    put(others, other_at)
-                    part.store(rest, out, state_at, mask)
-                else:
-                    put([recurrent_gates.rnn_backward(part, gradient, found(0, 1, 0), mode)], 0)
+                    given["hidden"] = found(before_at, 1, 0)
+                now = print_llvm_statements(part, rule.backward, given)
+                put([now[name] for name in rule.gradients[0]], 0)
+                if mode == "lstm":
+                    part.store(now["grad_cell"], out, cell_place, mask)
+                elif mode == "gru":
+                    put([now[name] for name in rule.gradients[1]], other_at)
+                    part.store(now["grad"], out, state_at, mask)
 
         for_tiles(scope, rows, tile)
     with module.kernel("sequence_backward") as code:

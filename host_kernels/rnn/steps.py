@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dl4all.host_kernels.elementwise.expressions import print_llvm_statements
 from dl4all.host_kernels.lib.rows import grain_of, row_passes
-from dl4all.host_kernels.rnn import gates as recurrent_gates
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
+from dl4all.ops.rnn import cells
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
 
@@ -73,6 +74,14 @@ def _step_module(name: str, operands: int, step: Step) -> IrModule:
     return module
 
 
+def _terms(read: Read, x: int, h: int, gates: int) -> dict[str, IrValue]:
+    """The terms of the gates from two operands."""
+    operands = (("x", x), ("h", h))
+    return {
+        f"{name}{gate}": read(operand, gates, gate) for name, operand in operands for gate in range(gates)
+    }
+
+
 @host_kernel("lstm_step", copies=True)
 def prepare_lstm_step(
     out: ArrayLayout, gates_x: ArrayLayout, gates_h: ArrayLayout, cell: ArrayLayout
@@ -88,10 +97,9 @@ def lstm_step() -> IrModule:
     """Slots: see :func:`_step_module`."""
 
     def step(code: Code, read: Read, write: Write) -> None:
-        sums = [read(0, 4, gate) + read(1, 4, gate) for gate in range(4)]
-        hidden, cell, _ = recurrent_gates.lstm(code, sums, read(2, 1, 0))
-        write(hidden, 0, 1, 0)
-        write(cell, 1, 1, 0)
+        now = print_llvm_statements(code, cells.LSTM.forward, _terms(read, 0, 1, 4) | {"cell": read(2, 1, 0)})
+        write(now["next"], 0, 1, 0)
+        write(now["new_cell"], 1, 1, 0)
 
     return _step_module("lstm_step", 3, step)
 
@@ -111,12 +119,14 @@ def lstm_step_backward() -> IrModule:
     """Slots: see :func:`_step_module`."""
 
     def step(code: Code, read: Read, write: Write) -> None:
-        _, _, saved = recurrent_gates.lstm(code, [read(1, 4, gate) for gate in range(4)], read(2, 1, 0))
-        grad, grad_cell = read(0, 1, 0), read(0, 1, 0, start=1)
-        changes, old_cell = recurrent_gates.lstm_backward(grad, grad_cell, saved)
-        for gate, change in enumerate(changes):
-            write(change, 0, 4, gate)
-        write(old_cell, 4, 1, 0)
+        sums = {f"x{gate}": read(1, 4, gate) for gate in range(4)}
+        nothing = {f"h{gate}": code.constant(sums["x0"].type, 0.0) for gate in range(4)}
+        now = print_llvm_statements(code, cells.LSTM.forward, sums | nothing | {"cell": read(2, 1, 0)})
+        now |= {"grad": read(0, 1, 0), "grad_cell": read(0, 1, 0, start=1)}
+        now = print_llvm_statements(code, cells.LSTM.backward, now)
+        for gate, name in enumerate(cells.LSTM.gradients[0]):
+            write(now[name], 0, 4, gate)
+        write(now["grad_cell"], 4, 1, 0)
 
     return _step_module("lstm_step_backward", 3, step)
 
@@ -136,8 +146,10 @@ def gru_step() -> IrModule:
     """Slots: see :func:`_step_module`."""
 
     def step(code: Code, read: Read, write: Write) -> None:
-        terms, products = ([read(operand, 3, gate) for gate in range(3)] for operand in (0, 1))
-        write(recurrent_gates.gru(code, terms, products, read(2, 1, 0))[0], 0, 1, 0)
+        now = print_llvm_statements(
+            code, cells.GRU.forward, _terms(read, 0, 1, 3) | {"hidden": read(2, 1, 0)}
+        )
+        write(now["next"], 0, 1, 0)
 
     return _step_module("gru_step", 3, step)
 
@@ -157,13 +169,13 @@ def gru_step_backward() -> IrModule:
     """Slots: see :func:`_step_module`."""
 
     def step(code: Code, read: Read, write: Write) -> None:
-        terms, products = ([read(operand, 3, gate) for gate in range(3)] for operand in (1, 2))
-        hidden = read(3, 1, 0)
-        _, saved = recurrent_gates.gru(code, terms, products, hidden)
-        changes, others, rest = recurrent_gates.gru_backward(read(0, 1, 0), hidden, saved)
-        for start, values in ((0, changes), (3, others)):
-            for gate, value in enumerate(values):
-                write(value, start, 3, gate)
-        write(rest, 6, 1, 0)
+        now = print_llvm_statements(
+            code, cells.GRU.forward, _terms(read, 1, 2, 3) | {"hidden": read(3, 1, 0)}
+        )
+        now = print_llvm_statements(code, cells.GRU.backward, now | {"grad": read(0, 1, 0)})
+        for start, names in zip((0, 3), cells.GRU.gradients, strict=True):
+            for gate, name in enumerate(names):
+                write(now[name], start, 3, gate)
+        write(now["grad"], 6, 1, 0)
 
     return _step_module("gru_step_backward", 4, step)

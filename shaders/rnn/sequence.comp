@@ -5,6 +5,7 @@
 // input, h those from the hidden state, in PyTorch's order. Old and Fresh are the same buffer, the result of the whole
 // sequence: the states, which each invocation replaces by the next ones, the outputs, and what the gradient reads.
 // CELL: 0 LSTM, 1 GRU, 2 RNN with tanh, 3 RNN with relu, 4 what is left after an LSTM's projection.
+// RULE: that of dl4all/ops/rnn/cells.py.
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer X { float x[]; };
 layout(binding = 1) readonly buffer H { float h[]; };
@@ -33,15 +34,15 @@ void main() {
         const uint gate = i + row * (GATES - 1) * p.size;
         const uint save = p.saved_at + i + row * (SAVED - 1) * p.size;
         const uint x_at = p.x_at + gate;
+        const float x0 = x[x_at], h0 = h[gate];
+#if CELL < 2
+        const float x1 = x[x_at + p.size], h1 = h[gate + p.size];
+        const float x2 = x[x_at + 2 * p.size], h2 = h[gate + 2 * p.size];
+#endif
 #if CELL == 0
-        const float input_gate = sigmoidf(x[x_at] + h[gate]);
-        const float forget_gate = sigmoidf(x[x_at + p.size] + h[gate + p.size]);
-        const float candidate = tanhf(x[x_at + 2 * p.size] + h[gate + 2 * p.size]);
-        const float output_gate = sigmoidf(x[x_at + 3 * p.size] + h[gate + 3 * p.size]);
+        const float x3 = x[x_at + 3 * p.size], h3 = h[gate + 3 * p.size];
         const float cell = old[p.cell_at + i];
-        const float new_cell = forget_gate * cell + input_gate * candidate;
-        const float tanh_cell = tanhf(new_cell);
-        const float next = output_gate * tanh_cell;
+        RULE
         fresh[p.cell_at + i] = new_cell;
         if (p.saves != 0) {
             fresh[save] = input_gate;
@@ -52,22 +53,16 @@ void main() {
             fresh[save + 5 * p.size] = tanh_cell;
         }
 #elif CELL == 1
-        const float h_new = h[gate + 2 * p.size];
-        const float reset = sigmoidf(x[x_at] + h[gate]);
-        const float update = sigmoidf(x[x_at + p.size] + h[gate + p.size]);
-        const float candidate = tanhf(x[x_at + 2 * p.size] + reset * h_new);
-        const float next = (1.0 - update) * candidate + update * old[p.hidden_at + i];
+        const float hidden = old[p.hidden_at + i];
+        RULE
         if (p.saves != 0) {
             fresh[save] = reset;
             fresh[save + p.size] = update;
             fresh[save + 2 * p.size] = candidate;
-            fresh[save + 3 * p.size] = h_new;
+            fresh[save + 3 * p.size] = h2;
         }
-#elif CELL == 2
-        const float next = tanhf(x[x_at] + h[gate]);
 #else
-        const float sum = x[x_at] + h[gate];
-        const float next = sum < 0.0 ? 0.0 : sum;  // nan stays nan
+        RULE
 #endif
         fresh[p.outputs_at + i] = next;
 #endif

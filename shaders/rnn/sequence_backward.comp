@@ -3,7 +3,7 @@
 // The gradient of one step of sequence.comp. s is the result of the whole sequence, g the gradient of the outputs. Old
 // and Fresh are the same buffer: the gradients of the states, which each invocation replaces by those of the states
 // before, and of the terms of the gates (rows, GATES, size).
-// CELL: as there; 4 adds the gradients that meet at the output of a projection.
+// GRADIENT: that of dl4all/ops/rnn/cells.py. CELL: as there; 4 adds the gradients that meet at the output of a projection.
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer S { float s[]; };
 layout(binding = 1) readonly buffer G { float g[]; };
@@ -34,33 +34,34 @@ void main() {
         const float forget_gate = s[save + p.size];
         const float candidate = s[save + 2 * p.size];
         const float output_gate = s[save + 3 * p.size];
+        const float cell = s[save + 4 * p.size];
         const float tanh_cell = s[save + 5 * p.size];
-        const float grad_cell = old[p.cell_at + i] + grad * output_gate * (1.0 - tanh_cell * tanh_cell);
-        fresh[gate] = grad_cell * candidate * (input_gate * (1.0 - input_gate));
-        fresh[gate + p.size] = grad_cell * s[save + 4 * p.size] * (forget_gate * (1.0 - forget_gate));
-        fresh[gate + 2 * p.size] = grad_cell * input_gate * (1.0 - candidate * candidate);
-        fresh[gate + 3 * p.size] = grad * tanh_cell * (output_gate * (1.0 - output_gate));
-        fresh[p.cell_at + i] = grad_cell * forget_gate;
+        float grad_cell = old[p.cell_at + i];
+        GRADIENT
+        fresh[gate] = dx0;
+        fresh[gate + p.size] = dx1;
+        fresh[gate + 2 * p.size] = dx2;
+        fresh[gate + 3 * p.size] = dx3;
+        fresh[p.cell_at + i] = grad_cell;
 #elif CELL == 1
         const float reset = s[save];
         const float update = s[save + p.size];
         const float candidate = s[save + 2 * p.size];
-        const float grad_candidate = grad * (1.0 - update) * (1.0 - candidate * candidate);
-        const float grad_reset = grad_candidate * s[save + 3 * p.size] * (reset * (1.0 - reset));
-        const float grad_update = grad * (s[p.before_at + i] - candidate) * (update * (1.0 - update));
+        const float h2 = s[save + 3 * p.size];
+        const float hidden = s[p.before_at + i];
+        GRADIENT
         const uint gate_h = gate - p.gates_at + p.gates_h_at;
-        fresh[gate] = grad_reset;
-        fresh[gate + p.size] = grad_update;
-        fresh[gate + 2 * p.size] = grad_candidate;
-        fresh[gate_h] = grad_reset;
-        fresh[gate_h + p.size] = grad_update;
-        fresh[gate_h + 2 * p.size] = grad_candidate * reset;
-        fresh[p.hidden_at + i] = grad * update;
-#elif CELL == 2
-        const float result = s[save];
-        fresh[gate] = grad * (1.0 - result * result);
-#elif CELL == 3
-        fresh[gate] = s[save] > 0.0 ? grad : 0.0;
+        fresh[gate] = dx0;
+        fresh[gate + p.size] = dx1;
+        fresh[gate + 2 * p.size] = dx2;
+        fresh[gate_h] = dx0;
+        fresh[gate_h + p.size] = dx1;
+        fresh[gate_h + 2 * p.size] = dh2;
+        fresh[p.hidden_at + i] = grad;
+#elif CELL < 4
+        const float next = s[save];
+        GRADIENT
+        fresh[gate] = dx0;
 #else
         fresh[gate] = grad;
 #endif

@@ -10,7 +10,6 @@ from dl4all.errors import ShapeError
 from dl4all.ops.activation.smooth import sigmoid
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.expressions.branchless import logistic
 from dl4all.ops.core.kernels.launch import run, shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
@@ -19,11 +18,13 @@ from dl4all.ops.elementwise.transcendental import tanh
 from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.memory.copy import CONCAT, CONCAT_PUSH
 from dl4all.ops.memory.views import contiguous
+from dl4all.ops.rnn import cells
 from dl4all.ops.rnn.gates import WORKGROUP, check_gates, matrix_at, split_columns
 
 GRU_PUSH = PushBlock("rnn/gru.comp", "uint n, size, x_offset, h_offset, hidden_offset;")
 GRU_BACKWARD_PUSH = PushBlock("rnn/gru_backward.comp", "uint n, size, x_offset, h_offset;")
-GRU, GRU_BACKWARD = shader("rnn/gru.comp"), shader("rnn/gru_backward.comp")
+GRU = shader("rnn/gru.comp", RULE=cells.GRU.glsl())
+GRU_BACKWARD = shader("rnn/gru_backward.comp", RULE=cells.GRU.glsl(), GRADIENT=cells.GRU.glsl_backward())
 
 
 def _infer_gru(gates_x: TensorBase, gates_h: TensorBase, hidden: TensorBase) -> Result:
@@ -71,11 +72,7 @@ def gru_step(gates_x: Array, gates_h: Array, hidden: Array) -> Array:
         >>> dl.ops.gru_step(dl.zeros(1, 3), dl.zeros(1, 3), dl.tensor([[4.0]])).tolist()
         [[2.0]]
     """
-    x_reset, x_update, x_new = np.split(gates_x, 3, axis=1)
-    h_reset, h_update, h_new = np.split(gates_h, 3, axis=1)
-    update = logistic(x_update + h_update)
-    new = np.tanh(x_new + logistic(x_reset + h_reset) * h_new)
-    return (1 - update) * new + update * hidden
+    return cells.step(cells.GRU, gates_x, gates_h, hidden=hidden)["next"]
 
 
 def _infer_gru_backward(
@@ -137,19 +134,10 @@ def gru_step_backward(grad: Array, gates_x: Array, gates_h: Array, hidden: Array
         >>> dl.ops.gru_step_backward(dl.tensor([[4.0]]), x, x, dl.tensor([[1.0]])).tolist()
         [0.0, 1.0, 2.0, 0.0, 1.0, 1.0, 2.0]
     """
-    x_r, x_z, x_n = np.split(gates_x, 3, axis=1)
-    h_r, h_z, h_n = np.split(gates_h, 3, axis=1)
-    r, z = logistic(x_r + h_r), logistic(x_z + h_z)
-    n = np.tanh(x_n + r * h_n)
-    grad_n = grad * (1 - z) * (1 - n * n)
-    grad_r = grad_n * h_n * (r * (1 - r))
-    grad_z = grad * (hidden - n) * (z * (1 - z))
-    matrices = (
-        np.concatenate([grad_r, grad_z, grad_n], axis=1),
-        np.concatenate([grad_r, grad_z, grad_n * r], axis=1),
-        grad * z,
-    )
-    return np.concatenate([matrix.reshape(-1) for matrix in matrices])
+    values = cells.step(cells.GRU, gates_x, gates_h, hidden=hidden)
+    found = cells.step_backward(cells.GRU, values, grad=grad)
+    matrices = [np.concatenate([found[name] for name in names], axis=1) for names in cells.GRU.gradients]
+    return np.concatenate([matrix.reshape(-1) for matrix in (*matrices, found["grad"])])
 
 
 # Gradients

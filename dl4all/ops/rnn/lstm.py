@@ -11,7 +11,6 @@ from dl4all.ops.activation.smooth import sigmoid
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.expressions.branchless import logistic
 from dl4all.ops.core.kernels.launch import run, shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, example, op
@@ -19,13 +18,15 @@ from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.elementwise.transcendental import tanh
 from dl4all.ops.indexing.concatenation import cat
 from dl4all.ops.memory.views import contiguous, reshape
+from dl4all.ops.rnn import cells
 from dl4all.ops.rnn.gates import WORKGROUP, check_gates, matrix_at, split_columns, zeros_if_none
 
 T = TypeVar("T", bound=TensorBase)
 
 LSTM_PUSH = PushBlock("rnn/lstm.comp", "uint n, size, x_offset, h_offset, cell_offset;")
 LSTM_BACKWARD_PUSH = PushBlock("rnn/lstm_backward.comp", "uint n, size, g_offset, x_offset, cell_offset;")
-LSTM, LSTM_BACKWARD = shader("rnn/lstm.comp"), shader("rnn/lstm_backward.comp")
+LSTM = shader("rnn/lstm.comp", RULE=cells.LSTM.glsl())
+LSTM_BACKWARD = shader("rnn/lstm_backward.comp", RULE=cells.LSTM.glsl(), GRADIENT=cells.LSTM.glsl_backward())
 
 
 def _infer_lstm(gates_x: TensorBase, gates_h: TensorBase, cell: TensorBase) -> Result:
@@ -71,9 +72,8 @@ def lstm_step(gates_x: Array, gates_h: Array, cell: Array) -> Array:
         >>> dl.ops.lstm_step(dl.zeros(1, 4), dl.zeros(1, 4), dl.tensor([[4.0]]))[1].tolist()
         [[2.0]]
     """
-    i, f, n, o = np.split(gates_x + gates_h, 4, axis=1)
-    new_cell = logistic(f) * cell + logistic(i) * np.tanh(n)
-    return np.stack([logistic(o) * np.tanh(new_cell), new_cell])
+    values = cells.step(cells.LSTM, gates_x, gates_h, cell=cell)
+    return np.stack([values["next"], values["new_cell"]])
 
 
 def _infer_lstm_backward(grad: TensorBase, gates: TensorBase, cell: TensorBase) -> Result:
@@ -122,17 +122,10 @@ def lstm_step_backward(grad: Array, gates: Array, cell: Array) -> Array:
         >>> dl.ops.lstm_step_backward(g, dl.zeros(1, 4), dl.tensor([[1.0]])).tolist()
         [0.0, 1.0, 2.0, 0.0, 2.0]
     """
-    i, f, n, o = np.split(gates, 4, axis=1)
-    i, f, n, o = logistic(i), logistic(f), np.tanh(n), logistic(o)
-    tanh_cell = np.tanh(f * cell + i * n)
-    grad_new_cell = grad[1] + grad[0] * o * (1 - tanh_cell * tanh_cell)
-    grad_gates = [
-        grad_new_cell * n * (i * (1 - i)),
-        grad_new_cell * cell * (f * (1 - f)),
-        grad_new_cell * i * (1 - n * n),
-        grad[0] * tanh_cell * (o * (1 - o)),
-    ]
-    return np.concatenate([np.concatenate(grad_gates, axis=1).reshape(-1), (grad_new_cell * f).reshape(-1)])
+    values = cells.step(cells.LSTM, gates, 0.0, cell=cell)
+    found = cells.step_backward(cells.LSTM, values, grad=grad[0], grad_cell=grad[1])
+    matrices = [np.concatenate([found[name] for name in names], axis=1) for names in cells.LSTM.gradients]
+    return np.concatenate([matrix.reshape(-1) for matrix in (*matrices, found["grad_cell"])])
 
 
 # Gradients

@@ -19,7 +19,7 @@ from dl4all.ops.linalg.matrix_product import MATVEC_MAX_ROWS
 from dl4all.ops.linalg.matvec import MATVEC, matvec
 from dl4all.ops.memory.copy import copy_into
 from dl4all.ops.memory.views import contiguous
-from dl4all.ops.rnn import host_cells, layout
+from dl4all.ops.rnn import cells, layout
 from dl4all.ops.rnn.layout import SequenceProblem
 
 WORKGROUP = 64
@@ -28,9 +28,11 @@ SEQUENCE_PUSH = PushBlock(
     "rnn/sequence.comp",
     "uint n, size, x_at, outputs_at, hidden_at, cell_at, before_at, saved_at, saves, keeps;",
 )
-SEQUENCE = {cell: shader("rnn/sequence.comp", CELL=cell) for cell in range(AFTER_PROJECTION + 1)}
-
-HOST_CELLS = {name: getattr(host_cells, name) for name in layout.CELLS}
+SEQUENCE = {
+    layout.CELLS[mode].number: shader("rnn/sequence.comp", CELL=layout.CELLS[mode].number, RULE=rule.glsl())
+    for mode, rule in cells.RULES.items()
+}
+SEQUENCE[AFTER_PROJECTION] = shader("rnn/sequence.comp", CELL=AFTER_PROJECTION)
 
 
 class StepProduct:
@@ -239,9 +241,8 @@ def recurrent_sequence(
     if cell is not None:
         at["cell"][...] = cell
     units = at["units" if p.projected else "outputs"]
-    step, transposed = HOST_CELLS[mode], np.ascontiguousarray(weight.T)
+    rule, transposed = cells.RULES[mode], np.ascontiguousarray(weight.T)
     sums = np.empty((p.batch, p.cell.gates * p.size), gates_x.dtype)
-    gates = np.empty_like(sums) if p.cell.separate else sums
     for start, rows in layout.time_steps(sizes, reverse=reverse):
         part = slice(start, start + rows)
         state, products = at["hidden"][:rows], sums[:rows]
@@ -250,18 +251,14 @@ def recurrent_sequence(
         np.matmul(state, transposed, out=products)
         if bias is not None:
             products += bias
-        if p.cell.separate:
-            gates[:rows] = gates_x[part]
-        else:
-            products += gates_x[part]
-        new = units[part]
-        if p.cell.separate:
-            new[...] = state
-        step(
-            gates[:rows], new, at["cell"][:rows] if cell is not None else None,
-            at["saved"][part] if save else None, products,
-        )  # fmt: skip
+        old = {"hidden": state} if cell is None else {"cell": at["cell"][:rows]}
+        values = cells.step(rule, gates_x[part], products, **old)
+        units[part] = values["next"]
+        if save and p.cell.saved:
+            np.concatenate([values[name] for name in rule.saved], axis=1, out=at["saved"][part])
+        if cell is not None:
+            at["cell"][:rows] = values["new_cell"]
         if projection is not None:
-            np.matmul(new, projection.T, out=at["outputs"][part])
+            np.matmul(units[part], projection.T, out=at["outputs"][part])
         state[...] = at["outputs"][part]
     return result

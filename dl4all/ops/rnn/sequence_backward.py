@@ -14,15 +14,21 @@ from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.memory.views import contiguous
-from dl4all.ops.rnn import host_cells, layout
+from dl4all.ops.rnn import cells, layout
 from dl4all.ops.rnn.layout import SequenceProblem
-from dl4all.ops.rnn.sequence import AFTER_PROJECTION, SEQUENCE, WORKGROUP, StepProduct
+from dl4all.ops.rnn.sequence import AFTER_PROJECTION, WORKGROUP, StepProduct
 
 SEQUENCE_BACKWARD_PUSH = PushBlock(
     "rnn/sequence_backward.comp",
     "uint n, size, g_at, saved_at, before_at, gates_at, gates_h_at, hidden_at, cell_at, adds;",
 )
-BACKWARD = {cell: shader("rnn/sequence_backward.comp", CELL=cell) for cell in SEQUENCE}
+BACKWARD = {
+    layout.CELLS[mode].number: shader(
+        "rnn/sequence_backward.comp", CELL=layout.CELLS[mode].number, GRADIENT=rule.glsl_backward()
+    )
+    for mode, rule in cells.RULES.items()
+}
+BACKWARD[AFTER_PROJECTION] = shader("rnn/sequence_backward.comp", CELL=AFTER_PROJECTION)
 
 
 def _check(
@@ -201,25 +207,23 @@ def recurrent_sequence_backward(
     at["hidden"][...] = 0 if grad_hidden is None else grad_hidden
     if p.cell.has_cell:
         at["cell"][...] = 0 if grad_cell is None else grad_cell
-    total = np.empty((p.batch, p.outputs), grad.dtype)
+    total, rule = np.empty((p.batch, p.outputs), grad.dtype), cells.RULES[mode]
     for start, rows in reversed(layout.time_steps(sizes, reverse=reverse)):
         part = slice(start, start + rows)
-        state, gates, saved = at["hidden"][:rows], at["gates"][part], found["saved"][part]
+        state = at["hidden"][:rows]
         g = np.add(grad[part], state, out=total[:rows])
-        terms = gates
-        if mode == "lstm":
-            if projection is not None:
-                at["outputs"][part] = g
-                g = np.matmul(g, projection)
-            host_cells.lstm_backward(g, at["cell"][:rows], saved, gates)
-        elif mode == "gru":
-            terms = at["gates_h"][part]
-            host_cells.gru_backward(g, found["before"][part], saved, gates, terms)
-        elif mode == "tanh":
-            host_cells.tanh_backward(g, found["outputs"][part], gates)
-        else:
-            host_cells.relu_backward(g, found["outputs"][part], gates)
+        if projection is not None:
+            at["outputs"][part] = g
+            g = np.matmul(g, projection)
+        kept = found["saved" if p.cell.saved else "outputs"][part]
+        values = cells.columns(kept, rule.saved) | {"hidden": found["before"][part]}
+        given = {"grad": g, "grad_cell": at["cell"][:rows]} if p.cell.has_cell else {"grad": g}
+        values = cells.step_backward(rule, values, **given)
+        for region, names in zip(("gates", "gates_h"), rule.gradients, strict=False):
+            terms = np.concatenate([values[name] for name in names], axis=1, out=at[region][part])
+        if p.cell.has_cell:
+            at["cell"][:rows] = values["grad_cell"]
         np.matmul(terms, weight, out=state)
         if p.cell.separate:
-            state += g
+            state += values["grad"]
     return flat
