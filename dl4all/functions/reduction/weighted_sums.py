@@ -10,29 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.ops.core import tape
-from dl4all.ops.core.kernels.host_kernel import kernel_of
-from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
+from dl4all.ops.core.kernels.host_work import WorkKernel, host_work, takes_in_one_pass
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase, from_host
-from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.views import contiguous
-from dl4all.scheduler import listeners
 
 NAME = "resampled"
 NDArray = npt.NDArray[Any]
 
 
 def in_one_pass(input: TensorBase) -> bool:
-    """Whether a kernel takes all taps: on the CPU, where nobody follows single ops."""
-    return (
-        not isinstance(input, BatchedTensorBase)
-        and input.device.is_host
-        and input.device.keeps_plans
-        and input.dtype == np.float32
-        and not listeners.profiled()
-        and 0 not in input.shape
-        and kernel_of(NAME) is not None
-    )
+    """Whether a kernel takes all taps."""
+    return takes_in_one_pass(NAME, input)
 
 
 def resampled(

@@ -10,10 +10,9 @@ import numpy as np
 
 from dl4all.ops.core import tape
 from dl4all.ops.core.kernels.host_kernel import kernel_of
-from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
+from dl4all.ops.core.kernels.host_work import WorkKernel, host_work, takes_in_one_pass
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
-from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.loss.cross_entropy_ops import cross_entropy_backward, cross_entropy_each
 from dl4all.ops.memory.views import contiguous, expand, reshape
@@ -25,18 +24,12 @@ CLASSES = (np.dtype("int64"), np.dtype("int32"))
 
 
 def in_one_pass(input: TensorBase, target: Any, weight: TensorBase | None) -> bool:
-    """Whether a kernel takes the whole loss: on the CPU, where nobody follows single ops."""
+    """Whether a kernel takes the whole loss."""
     return (
         isinstance(target, TensorBase)
-        and input.device.is_host
-        and input.device.keeps_plans
         and target.device is input.device
         and target.dtype in CLASSES
-        and input.dtype == FLOAT
-        and not listeners.profiled()
-        and 0 not in input.shape
-        and not any(isinstance(tensor, BatchedTensorBase) for tensor in (input, target, weight))
-        and kernel_of(FORWARD) is not None
+        and takes_in_one_pass(FORWARD, input, target, weight)
     )
 
 

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.ops.core.kernels.host_kernel import kernel_of
-from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
+from dl4all.ops.core.kernels.host_work import WorkKernel, host_work, takes_in_one_pass
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.normalization import host
 from dl4all.scheduler import listeners
@@ -21,19 +19,11 @@ ROWS_BACKWARD = "grouped_norm_gradients"
 
 
 def in_one_pass(input: TensorBase, *changed: TensorBase | None) -> bool:
-    """Whether a kernel takes the whole pass: on the CPU, where nobody follows single ops.
-
-    It changes tensors that are contiguous.
-    """
+    """Whether a kernel takes the whole pass; it changes contiguous tensors, and graphs want single ops."""
     return (
-        not isinstance(input, BatchedTensorBase)
-        and input.device.keeps_plans
-        and input.device.is_host
-        and input.dtype == np.float32
-        and not listeners.followed()
-        and 0 not in input.shape
+        takes_in_one_pass(FORWARD, input)
+        and not listeners.captured()
         and all(tensor is None or tensor.is_contiguous() for tensor in changed)
-        and kernel_of(FORWARD) is not None
     )
 
 

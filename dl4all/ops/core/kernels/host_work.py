@@ -19,6 +19,7 @@ from dl4all.ops.core.arguments.tensor_argument import Elements, TensorArgument
 from dl4all.ops.core.kernels.host_kernel import REFUSED, ArrayLayout, HostLaunch, kernel_of, layout_of
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
+from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.scheduler import listeners
 from dl4all.scheduler.varying_numbers import Mark, VaryingFloat, VaryingInt
 
@@ -189,6 +190,25 @@ def host_work(
     arrays = list(map(host_array, tensors))
     with np.errstate(all="ignore"):
         function(*arrays, *numbers)
+
+
+def takes_in_one_pass(name: str, input: TensorBase, *others: TensorBase | None) -> bool:
+    """Whether a kernel of the CPU takes a whole computation, for which other devices run several ops.
+
+    Args:
+        name: the kernel's.
+        input: of float32, and not empty.
+        others: further tensors; one that stands for the samples of ``vmap`` is computed with op by op.
+    """
+    return (
+        input.device.is_host
+        and input.device.keeps_plans
+        and input.dtype == np.float32
+        and 0 not in input.shape
+        and not any(isinstance(tensor, BatchedTensorBase) for tensor in (input, *others))
+        and not listeners.profiled()
+        and kernel_of(name) is not None
+    )
 
 
 def launch_of(
