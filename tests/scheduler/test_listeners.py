@@ -25,6 +25,16 @@ class Ops(Listener):
         return compute()
 
 
+class Memory(Listener):
+    """Counts allocations."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def allocated(self, device: Any, storage: Any, tag: str) -> None:
+        self.count += 1
+
+
 class Replayed(Ops):
     replays: ClassVar[bool] = True
 
@@ -62,6 +72,15 @@ def test_a_listener_hears_of_its_thread_alone() -> None:
         assert listeners.followed()
     x.sin()
     assert (heard.names, followed) == (["relu"], [False])
+
+
+def test_a_device_tells_the_thread_that_asks() -> None:
+    heard = Memory()
+    with listeners.listening(heard):
+        in_thread(lambda: dl.empty(3, device="cpu"))
+        assert heard.count == 0
+        x = dl.empty(3, device="cpu")
+    assert (heard.count, x.shape) == (1, (3,))
 
 
 def test_a_listener_to_every_thread_hears_of_each() -> None:
