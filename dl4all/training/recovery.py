@@ -151,7 +151,7 @@ def _host_state_of(trainer: Trainer) -> dict[str, Any]:
 
 def _on_host(value: Any) -> Any:
     """A batch whose tensors survive the loss of a device."""
-    if isinstance(value, TensorBase) and (not value.device.is_host or value.device.simulated is not None):
+    if isinstance(value, TensorBase) and not value.device.is_cpu:
         return np.array(value.on_host())
     return value
 

@@ -84,6 +84,7 @@ class Device(NamedDevice):
         self.features = backend.features
         self.is_host = not backend.capabilities.programs  # tensors lie in host memory, and NumPy computes
         self.simulated = backend if isinstance(backend, SimulatedBackend) else None
+        self.is_cpu = self.is_host and self.simulated is None  # what it computes is done when a call returns
         self._backend = backend
         self._stream = backend.stream
         self._lock = fork.rlock()  # one recorder at a time; garbage collection may come back in
@@ -97,7 +98,7 @@ class Device(NamedDevice):
         self.index_errors = IndexErrors(backend)
         self._debug = config.memory_debug() and backend.capabilities.data
         self.plannable = not self.is_host and not self._debug  # launches may be repeated without a look
-        self.keeps_plans = self.plannable or (self.is_host and self.simulated is None)
+        self.keeps_plans = self.plannable or self.is_cpu
         alignment, forced = backend.capabilities.offset_alignment, config.allocator_setting()
         # Of spans over several storages; 0 where each is bound by itself, as each guard is looked at.
         self.alignment = 0 if self.is_host or self._debug else alignment

@@ -70,8 +70,7 @@ def wait_for_device(device: Device) -> AbstractContextManager[None]:
     A stream that waits for its own device does nothing else meanwhile, but the device does.
     """
     active = recorder.active
-    at_once = device.is_host and device.simulated is None
-    if active is None or at_once or device.name == _here.device:
+    if active is None or device.is_cpu or device.name == _here.device:
         return contextlib.nullcontext()
     if _here.stream:
         return active.wait(str(device), _here.device, _here.stream, -1, virtual=_here.virtual)

@@ -30,7 +30,7 @@ class Fetch:
         self._shape, self._dtype, self._timeout, self._phase = tensor.shape, tensor.dtype, timeout, name
         device = tensor.device
         self._array: npt.NDArray[Any] | None = None
-        if device.is_host and device.simulated is None:
+        if device.is_cpu:
             self._array = tensor.on_host()
             return
         itemsize = tensor.dtype.itemsize

@@ -114,7 +114,7 @@ def _on_host(values: Any) -> Arrays:
     return {
         id(tensor): Fetch(tensor.detach(), "download").wait()
         for tensor in tensors_of(values)
-        if not tensor.device.is_host or tensor.device.simulated is not None
+        if not tensor.device.is_cpu
     }
 
 

@@ -61,8 +61,8 @@ class StageCosts:
         """Seconds of a copy between two devices by their numbers, through the host."""
         if source == target:
             return 0.0
-        down = 0.0 if _is_host(self.devices[source]) else self._speeds[source].download(nbytes)
-        up = 0.0 if _is_host(self.devices[target]) else self._speeds[target].upload(nbytes)
+        down = 0.0 if self.devices[source].is_cpu else self._speeds[source].download(nbytes)
+        up = 0.0 if self.devices[target].is_cpu else self._speeds[target].upload(nbytes)
         return down + up
 
     def _memory(self, live: int) -> Numbers:
@@ -126,8 +126,3 @@ def usable_memory(device: Device) -> int:
     """Bytes of a device that a model may take."""
     there = device.info.memory
     return there if device.simulated is not None else int(there * (1 - RESERVE))
-
-
-def _is_host(device: Device) -> bool:
-    """Whether a device's memory is the host's, so that there is nothing to copy."""
-    return device.is_host and device.simulated is None

@@ -30,8 +30,7 @@ UFUNCS: dict[str, np.ufunc] = {
 def combines_on_host(input: TensorBase, rows: Any, indices: Indices) -> bool:
     """Whether :func:`combined_rows` takes these: tensors of one dtype on the CPU, and indices beside them."""
     return (
-        input.device.is_host
-        and input.device.simulated is None
+        input.device.is_cpu
         and not isinstance(input, BatchedTensorBase)
         and isinstance(rows, TensorBase)
         and not isinstance(rows, BatchedTensorBase)

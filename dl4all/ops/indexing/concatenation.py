@@ -79,8 +79,7 @@ def _joined(name: str, parts: Sequence[T], shape: Shape, sizes: Sequence[int], a
     first = parts[0]
     same = all(part.dtype == first.dtype for part in parts)
     result: T = new_like(first, shape, first.dtype if same else promote(name, parts, "common"))
-    on_host = first.device.is_host and first.device.simulated is None
-    if same and on_host and not isinstance(first, BatchedTensorBase):
+    if same and first.device.is_cpu and not isinstance(first, BatchedTensorBase):
         _concatenate_on_host(result, [part for part in parts if 0 not in part.shape], axis)
         return result
     start = 0

@@ -104,7 +104,7 @@ def kernel_indices(input: TensorBase, pooling: Pooling) -> TensorBase:
     """As :func:`max_pool_indices`, as int32 where a kernel computes them."""
     device, dtype, result_class = input.device, input.dtype.name, type(input).result_class
     result: TensorBase
-    if device.is_host and device.simulated is None:
+    if device.is_cpu:
         result = empty(result_class, (*input.shape[:2], *pooling.out_size), np.dtype(np.int64), device)
         name = "max_pool2d_with_indices"
         host_work(name, partial(_write_indices, pooling), [input], [result], (), WorkKernel(name, (pooling,)))

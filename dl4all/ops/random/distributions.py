@@ -231,7 +231,7 @@ def _fill(
         return
     state = (count, out.offset, *state_words(seed, offset))
     cause = None if out.device.is_host else _fill_on_device(on_device, state, out)
-    if out.device.is_host and out.device.simulated is None:
+    if out.device.is_cpu:
         write = functools.partial(_write_numbers, on_host)
         host_work(name, write, () if operand is None else [operand], [out], (seed, offset), kernel)
     elif out.device.is_host or cause is not None:

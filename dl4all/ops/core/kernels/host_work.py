@@ -201,8 +201,7 @@ def takes_in_one_pass(name: str, input: TensorBase, *others: TensorBase | None) 
         others: further tensors; one that stands for the samples of ``vmap`` is computed with op by op.
     """
     return (
-        input.device.is_host
-        and input.device.keeps_plans
+        input.device.is_cpu
         and input.dtype == np.float32
         and 0 not in input.shape
         and not any(isinstance(tensor, BatchedTensorBase) for tensor in (input, *others))

@@ -62,7 +62,7 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
     """Bytes that are free and bytes there are. What other processes hold is known of the CPU only."""
     target = device_at(index_of(device))
     total = target.info.memory
-    if target.is_host and target.simulated is None:
+    if target.is_cpu:
         return min(total, psutil.virtual_memory().available), total
     return max(0, total - memory.stats(target).reserved), total
 
