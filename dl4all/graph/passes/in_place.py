@@ -22,7 +22,6 @@ from dl4all.graph.ir.graph import (
     buffers_of,
 )
 from dl4all.graph.passes.fusion.elementwise_fusion import is_candidate, parts_of
-from dl4all.scheduler.device.current import device as find_device
 
 
 class _Place(NamedTuple):
@@ -33,12 +32,7 @@ class _Place(NamedTuple):
 
 
 def in_place(graph: Graph) -> Graph:
-    """Let the results of elementwise nodes overwrite operands of the same size that die there.
-
-    The graph stays as it is on devices that run no programs.
-    """
-    if find_device(graph.device).is_host:
-        return graph
+    """Let the results of elementwise nodes overwrite operands of the same size that die there."""
     first, last = _spans(graph)
     read = frozenset(value for node in graph.nodes for value in node.reads)
     newest = _versions(graph)

@@ -30,12 +30,9 @@ STEP_BYTES = 1  # what an expression takes for an element, in bytes that could b
 def recomputation(graph: Graph) -> Graph:
     """Leave out values that cost less to compute again than to write and read.
 
-    The graph stays as it is on devices that run no programs. The pass comes after the fusion of elementwise
-    nodes, whose kernels it makes anew.
+    The pass comes after the fusion of elementwise nodes, whose kernels it makes anew.
     """
     device = find_device(graph.device)
-    if device.is_host:
-        return graph
     nodes: list[Node | None] = list(graph.nodes)
     read = frozenset(value for node in graph.nodes for value in node.reads)
     for position, node in enumerate(graph.nodes):

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import dl4all as dl
 from dl4all import config
 from dl4all.errors import ArgumentError, ConfigError, GraphError
 from dl4all.graph.ir.graph import Graph
 from dl4all.graph.ir.verifier import verify
 from dl4all.graph.passes import pipeline
 from dl4all.graph.passes.pipeline import NAMES, Pass, run
+from dl4all.graph.tracing.trace import trace
 from tests.support.traced_graphs import CASES, traced
 
 
@@ -120,3 +122,12 @@ def test_the_page_lists_the_passes_in_their_order() -> None:
         for one, text in zip(pipeline.PASSES, documented, strict=True)
     ]
     assert [line for line in page.splitlines() if re.match(r"\| `\w+` \| ", line)] == rows
+
+
+@pytest.mark.parametrize("name", ["cpu", "cpu#1"])
+def test_a_cpu_that_is_opened_once_more_has_the_passes_of_the_cpu(name: str) -> None:
+    """Nothing that follows from parameters leaves the calls: NumPy shares their memory."""
+    weight, x = dl.rand(3, 3, device=name), dl.rand(2, 3, device=name)
+    graph = run(trace(lambda x: x + weight.exp().sum(0), x))
+    assert [node.name for node in graph.nodes] == ["exp", "sum", "add"]
+    assert graph.preamble == ()

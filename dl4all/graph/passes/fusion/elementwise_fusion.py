@@ -28,14 +28,8 @@ ELEMENT_WISE_FACTOR = 2  # how much longer a byte takes where invocations comput
 
 
 def elementwise_fusion(graph: Graph) -> Graph:
-    """Replace groups of elementwise nodes by nodes with one generated kernel each.
-
-    The graph stays as it is on devices that run no programs.
-    """
-    device = find_device(graph.device)
-    if device.is_host:
-        return graph
-    groups = _Groups(graph, device)
+    """Replace groups of elementwise nodes by nodes with one generated kernel each."""
+    groups = _Groups(graph, find_device(graph.device))
     for position in range(len(graph.nodes)):
         groups.grow(position)
     return graph.with_nodes(groups.nodes()) if groups.have_joined else graph
