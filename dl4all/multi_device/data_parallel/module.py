@@ -196,7 +196,7 @@ class DataParallel(GroupModule):
         if not rows:
             return self._on_primary(inputs, options)
         random = default_generator().get_state()
-        call = ShardedCall(inputs, options, random, is_grad_enabled(), rows, self._parts_now().modes)
+        call = ShardedCall(inputs, options, random, is_grad_enabled(), rows, self._parts_now())
         if call.gradients and not self._traced:
             with tape.gradients(False):
                 self._trace(call)
@@ -231,8 +231,8 @@ class DataParallel(GroupModule):
             try:
                 shares = self._shares(call.rows)
                 elsewhere = [replica for replica, _ in shares if replica.device is not self.group.primary]
-                buffers = Buffers(self._parts_now(), shares[0][0])
-                arrivals = self._begin_broadcast(elsewhere)
+                buffers = Buffers(call.parts, shares[0][0])
+                arrivals = self._begin_broadcast(elsewhere, call.parts)
                 send = functools.partial(self._broadcast.send, arrivals)
                 parts = sharded_step.forward(self.group, call, shares, send, self._broadcast.stop)
                 if not again:
@@ -258,9 +258,9 @@ class DataParallel(GroupModule):
         except DeviceError as error:
             raise ShardFailure(part.replica.device, part.shard.rows, error) from error
 
-    def _begin_broadcast(self, replicas: list[Replica]) -> Any:
+    def _begin_broadcast(self, replicas: list[Replica], parts: ModelParts) -> Any:
         try:
-            return self._broadcast.begin(replicas, self._parts_now())
+            return self._broadcast.begin(replicas, parts)
         except DeviceError as error:
             primary = self.group.primary
             raise ShardFailure(primary, self.balance.estimates[primary].given, error) from error
@@ -329,7 +329,7 @@ class DataParallel(GroupModule):
     def _add_node(
         self, call: ShardedCall, parts: list[ShardResult], outputs: list[Tensor], inputs: list[Tensor]
     ) -> None:
-        parameters = self._parts_now().parameters
+        parameters = call.parts.parameters
         versions = [(p.storage, p.storage.version) for p in parameters]
         held: list[list[ShardResult]] = [parts]
         connected = sharded_step.connected(parts)
@@ -368,7 +368,7 @@ class DataParallel(GroupModule):
                 self._recover(failure)
             parts = []
             gc.collect()  # what the devices had computed, before it is computed again
-            with _in_modes(call.modes):
+            with _in_modes(call.parts.modes):
                 parts = self._forward(call, again=True)
         for part in parts:
             self.balance.estimates[part.replica.device].observe(part.shard.rows, part.seconds)

@@ -13,12 +13,13 @@ import numpy.typing as npt
 from dl4all.autograd.engine import backpropagate
 from dl4all.errors import ArgumentError, DeviceError
 from dl4all.multi_device.data_parallel.copies import Fetch, wait_for_commands
+from dl4all.multi_device.data_parallel.model_parts import ModelParts
 from dl4all.multi_device.data_parallel.reduction import Collector, buckets_of, reduce
 from dl4all.multi_device.data_parallel.rendezvous import Rendezvous
 from dl4all.multi_device.data_parallel.shard import Shard, working_on
 from dl4all.multi_device.replica import Replica
 from dl4all.multi_device.structure import map_tensors, tensors_of
-from dl4all.nn.module import Module, Parameter
+from dl4all.nn.module import Parameter
 from dl4all.ops.core import tape
 from dl4all.ops.random.generator import State
 from dl4all.runtime.profiler.phase import phase
@@ -52,7 +53,7 @@ class ShardedCall:
     random: State
     gradients: bool
     rows: int
-    modes: list[tuple[Module, bool]]  # which modules were in training
+    parts: ModelParts  # of the model, as it was
 
 
 @dataclass
