@@ -221,7 +221,7 @@ class Device(NamedDevice):
         if array.nbytes:
             with self._lock:
                 self._transfers.upload(storage, array)
-        for listener in listeners.here():
+        for listener in listeners.here() if listeners.active else ():
             listener.uploaded(self, storage, array)
         return storage
 
@@ -293,7 +293,7 @@ class Device(NamedDevice):
             storage.settle()
             words = -(-storage.nbytes // 4) - first if count is None else count
             nbytes = 4 * words
-            for listener in listeners.here():
+            for listener in listeners.here() if listeners.active else ():
                 if listener.filling(self, storage, word, first, words):
                     return
             with self._lock:
