@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 import pytest
 
 import dl4all as dl
+from dl4all.ops.core.kernels.launch_plan import logged
 from dl4all.scheduler import listeners
 from dl4all.scheduler.listeners import Listener
+from tests.conftest import need
 
 
 class Ops(Listener):
@@ -166,22 +168,28 @@ def test_a_forked_child_keeps_the_listeners_of_its_thread() -> None:
     assert not os.waitstatus_to_exitcode(status)
 
 
-def test_two_threads_make_plans_at_once() -> None:
-    """Each logs its own launches, whatever the other does meanwhile."""
-    from tests.conftest import need
-
+def test_two_threads_log_their_launches_at_once() -> None:
     need("vulkan:0")
-    barrier, results = threading.Barrier(2), dict[int, Any]()
+    device = dl.device("vulkan:0")
+    barrier, logs = threading.Barrier(2), dict[int, Any]()
 
     def work(number: int) -> None:
-        x = dl.full((7, 5 + number), 1.0 + number, device="vulkan:0")
-        for _ in range(4):
+        x = dl.full((7, 5 + number), 1.0, device=device)
+
+        def run() -> Any:
             barrier.wait(60)
-            results[number] = (x @ x.T).sum(1).tolist()
+            result = x.exp()
+            barrier.wait(60)
+            return result
+
+        logs[number] = logged(device, run)[1]
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert results == {n: [7 * (5 + n) * (1.0 + n) ** 2] * 7 for n in range(2)}
+    kinds = [[type(event).__name__ for event in logs[number].events] for number in range(2)]
+    assert kinds == [["Allocated", "Launched"]] * 2
+    assert [logs[number].events[0].storage.nbytes for number in range(2)] == [4 * 7 * 5, 4 * 7 * 6]
+    assert all(log.is_complete for log in logs.values())

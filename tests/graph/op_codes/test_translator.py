@@ -99,6 +99,16 @@ OPTIMIZERS: dict[str, Function] = {
     "sgd nesterov": lambda p: dl.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
     "adam": lambda p: dl.optim.Adam(p, lr=1e-2),
     "adamw": lambda p: dl.optim.AdamW(p, lr=1e-2, weight_decay=0.2),
+    "amsgrad": lambda p: dl.optim.Adam(p, lr=1e-2, amsgrad=True),
+    "rmsprop": lambda p: dl.optim.RMSprop(p, lr=1e-2),
+    "rmsprop centered momentum": lambda p: dl.optim.RMSprop(p, lr=1e-2, centered=True, momentum=0.5),
+    "adagrad": lambda p: dl.optim.Adagrad(p, lr=0.1, weight_decay=0.1),
+    "adadelta": lambda p: dl.optim.Adadelta(p),
+    "adamax": lambda p: dl.optim.Adamax(p, lr=1e-2),
+    "nadam": lambda p: dl.optim.NAdam(p, lr=1e-2),
+    "radam": lambda p: dl.optim.RAdam(p, lr=1e-2),
+    "asgd": lambda p: dl.optim.ASGD(p, lr=0.1),
+    "rprop": lambda p: dl.optim.Rprop(p, lr=1e-2),
 }
 
 
@@ -115,6 +125,15 @@ def test_a_training_step(name: str) -> None:
     assert len(node.parts) >= 18
     reach = variant_for(dl.device("vulkan:0").info).buffers
     assert len(node.commands) < len(node.parts) * (0.3 if reach == 6 else 0.7)
+
+
+@pytest.mark.vulkan
+def test_a_rule_without_an_instruction_stays_a_kernel() -> None:
+    need("vulkan:0")
+    step = _training(F.mse_loss, dl.nn.Tanh(), lambda p: dl.optim.Lion(p, lr=1e-2))
+    x, y = _tensor(4, 3), _tensor(4, 5, seed=1)
+    step(x, y)
+    assert any("is_nan" in reason for reason in check(trace(step, x, y)).reasons.values())
 
 
 @pytest.mark.vulkan
