@@ -1,8 +1,9 @@
-"""Numbers that are others in each call of a compiled function, such as the counter of a random generator.
+"""Push constants of which some words are others in each call, and the numbers that they are packed from.
 
-They are marked where they are made (:func:`dl4all.scheduler.listeners.vary`): :class:`VaryingInt` and
-:class:`VaryingFloat`. They keep their marks on their way through arguments of ops, up to the push constants
-(:class:`PushConstants`), and so a replay knows which words to compute anew.
+Such a number, as the counter of a random generator, is marked where it is made
+(:func:`dl4all.scheduler.listeners.vary`), as a :class:`VaryingInt` or :class:`VaryingFloat`. It keeps its
+mark on its way through arguments of ops, up to the :class:`PushConstants`, and so a replay knows which words
+to compute anew.
 """
 
 from __future__ import annotations

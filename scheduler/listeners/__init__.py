@@ -18,7 +18,7 @@ import numpy.typing as npt
 from dl4all.allocator.storage import Storage
 from dl4all.runtime import fork
 from dl4all.runtime.protocols import Dispatch
-from dl4all.scheduler.varying_numbers import Again, Mark
+from dl4all.scheduler.push_constants import Again, Mark
 
 if TYPE_CHECKING:
     from dl4all.scheduler.device.device import Device

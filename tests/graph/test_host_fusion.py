@@ -20,7 +20,7 @@ from dl4all.nn import functional as F
 from dl4all.ops import REGISTRY
 from dl4all.ops.core.kernels.host_work import TENSOR, ArrayView, BodyCall, HostWork
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.scheduler.varying_numbers import Mark, VaryingFloat
+from dl4all.scheduler.push_constants import Mark, VaryingFloat
 
 
 def draw(*shape: int) -> dl.Tensor:

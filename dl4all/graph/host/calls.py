@@ -11,7 +11,7 @@ import numpy as np
 from dl4all.errors import DeviceError
 from dl4all.graph.ir.graph import Binding, BoundFill, Graph, HostCall
 from dl4all.ops.core.kernels.host_work import ArrayView, BodyCall, HostWork, WorkKernel
-from dl4all.scheduler.varying_numbers import VaryingFloat, VaryingInt
+from dl4all.scheduler.push_constants import VaryingFloat, VaryingInt
 
 BYTE = np.dtype(np.uint8)
 

@@ -28,7 +28,7 @@ from dl4all.graph.run.executable import GiveNumbers, Numbers
 from dl4all.ops.core.kernels.host_kernel import HostLaunch
 from dl4all.ops.core.kernels.host_work import BodyCall
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.varying_numbers import MASK, VaryingFloat, VaryingInt
+from dl4all.scheduler.push_constants import MASK, VaryingFloat, VaryingInt
 
 Bytes = npt.NDArray[np.uint8]
 ALIGNMENT = 64  # of arrays: a line of the cache

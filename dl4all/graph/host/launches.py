@@ -17,7 +17,7 @@ from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.elementwise.declare import Elementwise
-from dl4all.scheduler.varying_numbers import VaryingFloat, VaryingInt
+from dl4all.scheduler.push_constants import VaryingFloat, VaryingInt
 
 MOST_CALLS, MOST_TENSORS = 24, 16
 """Of a chain in one kernel, so that it is compiled within a moment."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.ops.core.kernels.host_work import BodyCall, HostWork
-from dl4all.scheduler.varying_numbers import VaryingFloat, VaryingInt
+from dl4all.scheduler.push_constants import VaryingFloat, VaryingInt
 
 
 def work_identity(value: Any) -> Any:

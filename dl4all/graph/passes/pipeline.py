@@ -30,6 +30,7 @@ from dl4all.graph.passes.row_statistics import row_statistics
 from dl4all.graph.passes.slice_gradients import slice_gradients
 from dl4all.graph.passes.whole_copies import whole_copies
 from dl4all.runtime import spirv
+from dl4all.runtime.registry import hardware_name
 
 
 class Pass(NamedTuple):
@@ -118,7 +119,7 @@ def run(graph: Graph, disabled: Collection[str] | None = None, *, verifies: bool
     checks = config.verifies_graphs() if verifies is None else verifies
     if checks:
         verify(graph)
-    on_host = graph.device.partition("#")[0] == "cpu"  # opened once more, too
+    on_host = hardware_name(graph.device) == "cpu"
     compiles = on_host or spirv.can_compile()
     for one in PASSES:
         if one.name in left_out or (on_host and one.name not in ON_HOST):

@@ -23,7 +23,7 @@ from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.memory.copy import fill_with
 from dl4all.runtime import fork
 from dl4all.scheduler import listeners
-from dl4all.scheduler.varying_numbers import Again
+from dl4all.scheduler.push_constants import Again
 from dl4all.tensor.tensor import Tensor
 
 Make = Callable[[Mapping[int, Storage], Sequence[Any]], Any]

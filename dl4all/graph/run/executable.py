@@ -41,7 +41,7 @@ from dl4all.runtime.kompute.copies import FILL
 from dl4all.runtime.protocols import Dispatch, Recording, Span
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
-from dl4all.scheduler.varying_numbers import word_of
+from dl4all.scheduler.push_constants import word_of
 
 STATE = "state"
 """The region of all state buffers: they lie in one block."""

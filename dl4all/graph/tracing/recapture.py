@@ -39,7 +39,7 @@ from dl4all.scheduler.device.current import device as device_called
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
 from dl4all.scheduler.listeners.capture import Capture, lock
-from dl4all.scheduler.varying_numbers import Again, Mark
+from dl4all.scheduler.push_constants import Again, Mark
 from dl4all.tensor.tensor import Tensor
 
 

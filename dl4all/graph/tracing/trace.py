@@ -43,7 +43,7 @@ from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
 from dl4all.scheduler.index_errors import calling_line
 from dl4all.scheduler.listeners.capture import Capture, lock
-from dl4all.scheduler.varying_numbers import Again, Mark, varying
+from dl4all.scheduler.push_constants import Again, Mark, varying
 
 T = TypeVar("T")
 

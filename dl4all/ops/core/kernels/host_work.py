@@ -21,7 +21,7 @@ from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.scheduler import listeners
-from dl4all.scheduler.varying_numbers import Mark, VaryingFloat, VaryingInt
+from dl4all.scheduler.push_constants import Mark, VaryingFloat, VaryingInt
 
 NDArray = npt.NDArray[Any]
 
@@ -66,7 +66,7 @@ class ArrayView(NamedTuple):
 class HostWork:
     """Work that a graph can run again: ``function(*arrays, *numbers)``, with an array for each view.
 
-    Numbers may be marked as varying (:class:`dl4all.scheduler.varying_numbers.VaryingInt`).
+    Numbers may be marked as varying (:class:`dl4all.scheduler.push_constants.VaryingInt`).
     """
 
     function: Callable[..., object]

@@ -14,7 +14,7 @@ from dl4all.runtime.spirv import Shader
 from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
-from dl4all.scheduler.varying_numbers import marked
+from dl4all.scheduler.push_constants import marked
 
 MAX_GRID_SIZE = 65535  # workgroups along one axis, on every device
 STRIDED_GRID_CAP = 32768  # workgroups of a kernel with a grid-stride loop
