@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.scripts import data_files
-from lab.scripts.repositories import Repository
+from lab.scripts.repositories import ROOT, Repository
 
 EXAMPLES = Repository("pytorch/examples", "77f55b912142e11fcfdf5b530231fb9c52f181e8")
 NANOGPT = Repository("karpathy/nanoGPT", "3adf61e154c3fe3fca428ad6bc3818b27a3b8291")
@@ -28,6 +28,10 @@ WHOLE = (
 ARRAYS = (("torch.from_numpy(", "torch.tensor("),)
 PICTURES = (("imgs.type(Tensor)", "imgs.to('auto')"), ("imgs.type(FloatTensor)", "imgs.to('auto')"))
 """Data as tensors on the default device: `from_numpy` and loaders make them on the CPU, as PyTorch's do."""
+
+
+THEMES = Repository("lab/themes", "")
+"""Scripts of this repository in the manner of others', of themes that those above do not have."""
 
 
 class Case(NamedTuple):
@@ -67,6 +71,22 @@ class Case(NamedTuple):
     def arguments_on(self, device: str) -> tuple[str, ...]:
         """What the script is called with, where it is told a device too."""
         return tuple(argument.replace("=cpu", f"={device}") for argument in self.arguments)
+
+
+def _themes() -> tuple[Case, ...]:
+    """All scripts of the folder, which run as they are on the device that DL4ALL_DEVICE names."""
+    scripts = sorted((ROOT / THEMES.name).glob("*/*.py"), key=lambda script: script.stem)
+    return tuple(
+        Case(
+            f"theme: {script.stem}",
+            THEMES,
+            script.relative_to(ROOT / THEMES.name).as_posix(),
+            device_steps=60,
+            names_device=False,
+            timed=script.stem != "worker_pipeline",  # whose work is in other processes
+        )
+        for script in scripts
+    )
 
 
 def _example(name: str, script: str, *arguments: str, **options: object) -> Case:
@@ -320,6 +340,7 @@ CASES = (
         edits=ARRAYS,
     ),
     Case("GAN of curves", MORVAN, "tutorial-contents/406_GAN.py", steps=60, names_device=False, edits=ARRAYS),
+    *_themes(),
 )
 
 OMITTED = (

@@ -5,7 +5,8 @@
 FRAMEWORK is ``torch`` or ``dl4all``. NUMBERS, for PyTorch, is ``own``, ``dl4all`` (its random functions give
 the numbers of dl4all's generator) or a seed (the same, each float moved to one of its neighbours). The script
 ends by itself or after STEPS calls of ``backward``. REPORT is a JSON file: each step's loss and
-processor time, and the numbers that the script took out of tensors by ``item``.
+processor time, how many kernels dl4all's default device has run, and the numbers that the script took out of
+tensors by ``item``.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ def main(framework: str, numbers: str, steps: str, report: str, script: str, *ar
                 "seconds": record.seconds,
                 "items": record.items,
                 "total": time.process_time() - began,
+                "launches": module.get_default_device().counters.launches if framework == "dl4all" else 0,
             }
         )
     )

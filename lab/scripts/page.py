@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import geometric_mean
 from typing import NamedTuple
 
 from lab.scripts.cases import Case
@@ -51,6 +52,8 @@ class Row(NamedTuple):
     lines: int
     stopped: bool
     failure: str
+    launches: int = 0
+    """Of kernels on the device; 0 on the CPU."""
 
 
 def page(rows: Sequence[Row], omitted: Sequence[tuple[str, str]], torch: str) -> str:
@@ -74,20 +77,26 @@ def _section(device: str, rows: Sequence[Row]) -> str:
     equal = sum(row.comparison is not None and row.comparison.equal for row in rows)
     unchanged = sum(row.lines == 0 for row in rows)
     counts = f"{equal} of {len(rows)} scripts have equal losses; {unchanged} have no other line changed."
+    if ratios := [r.comparison.time_ratio for r in rows if r.comparison and r.comparison.time_ratio]:
+        counts += f" The geometric mean of the times is {geometric_mean(ratios):.2f}."
     return "\n".join((f"\n## {device}\n", counts, "", *table_lines(rows), ""))
 
 
 def table_lines(rows: Sequence[Row]) -> list[str]:
     """The table in Markdown; it shows times where any were compared."""
     timed = any(row.comparison is not None and row.comparison.time_ratio is not None for row in rows)
+    launched = any(row.launches for row in rows)
     result = [
-        "| script | lines | losses | first | largest | rounding | equal |" + " time |" * timed,
-        "| --- | --: | --: | --: | --: | --: | --- |" + " --: |" * timed,
+        "| script | lines | losses | first | largest | rounding | equal |"
+        + " time |" * timed
+        + " kernels |" * launched,
+        "| --- | --: | --: | --: | --: | --: | --- |" + " --: |" * (timed + launched),
     ]
     for row in rows:
-        url = f"{row.case.repository.url}/blob/{row.case.repository.commit}/{row.case.script}"
+        url = row.case.repository.link(row.case.script)
         owner = row.case.repository.name
         cells = _cells(row)[: None if timed else -1]
+        cells += (str(row.launches or ""),) * launched
         result.append(" | ".join((f"| {owner} [{row.case.name}]({url})", str(row.lines), *cells)) + " |")
     return result
 

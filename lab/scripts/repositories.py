@@ -5,17 +5,19 @@ from __future__ import annotations
 import ast
 import difflib
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+ROOT = Path(__file__).resolve().parents[2]
 IMPORT = re.compile(r"^(?P<indent>\s*)(?P<statement>(?:import|from)\s+torch\b.*)$")
 CPU = re.compile(r"""(?P<quote>["'])cpu(?P=quote)""")
 PLAIN = re.compile(r"^import\s+torch(?P<modules>(?:\.\w+)*)(?:\s+as\s+(?P<name>\w+))?\s*(?P<comment>#.*)?$")
 
 
 class Repository(NamedTuple):
-    """A repository on GitHub and the commit whose files are run."""
+    """A repository on GitHub and the commit whose files are run; without a commit, a folder of this one."""
 
     name: str
     commit: str
@@ -23,6 +25,10 @@ class Repository(NamedTuple):
     @property
     def url(self) -> str:
         return f"https://github.com/{self.name}"
+
+    def link(self, script: str) -> str:
+        """Where a script is shown."""
+        return f"{self.url}/blob/{self.commit}/{script}" if self.commit else f"../{self.name}/{script}"
 
 
 def python_files(repository: Repository, target: Path, mirror: Path | None = None) -> None:
@@ -38,6 +44,9 @@ def python_files(repository: Repository, target: Path, mirror: Path | None = Non
         subprocess.CalledProcessError: git found no such repository or commit.
     """
     if target.exists():
+        return
+    if not repository.commit:
+        shutil.copytree(ROOT / repository.name, target)
         return
     if mirror is None:
         git_directory = target.with_name(target.name + ".git")

@@ -51,9 +51,11 @@ def _rows(path: Path, torch: str) -> list[Row]:
 
 
 def _row(
-    case: Case, device: str, comparison: dict[str, Any] | None, lines: int, stopped: bool, failure: str
-) -> Row:
-    return Row(case, device, Comparison(**comparison) if comparison else None, lines, stopped, failure)
+    case: Case, device: str, comparison: dict[str, Any] | None, lines: int, stopped: bool, failure: str,
+    launches: int = 0,
+) -> Row:  # fmt: skip
+    made = Comparison(**comparison) if comparison else None
+    return Row(case, device, made, lines, stopped, failure, launches)
 
 
 def _as_json(row: Row) -> dict[str, Any]:
@@ -61,4 +63,5 @@ def _as_json(row: Row) -> dict[str, Any]:
     comparison = None if row.comparison is None else row.comparison._asdict()
     return {
         "comparison": comparison, "lines": row.lines, "stopped": row.stopped, "failure": row.failure,
+        "launches": row.launches,
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
     python lab/scripts/run.py                          # get the scripts from GitHub and run all
     python lab/scripts/run.py --script mnist --script vae --device vulkan:0
+    python lab/scripts/run.py --script lab/themes --device vulkan:0       # those of this repository
     python lab/scripts/run.py --device cpu --device vulkan:0 --write     # docs/torch-scripts.md
 
 ``--write`` keeps the rows of scripts that were not run now; docs/measured/scripts.json has them.
@@ -36,7 +37,8 @@ ENDS = ("finished", "stopped")
 
 
 @click.command()
-@click.option("--script", "names", multiple=True, help="Part of a script's name; all scripts by default.")
+@click.option("--script", "names", multiple=True,
+              help="Part of a script's name, or of its repository's; all by default.")  # fmt: skip
 @click.option("--device", "devices", multiple=True, default=("cpu",), show_default=True,
               help="dl4all's device, or several.")  # fmt: skip
 @click.option("--mirror", type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -49,7 +51,9 @@ def main(
     verbose: bool,
 ) -> None:  # fmt: skip
     """Run public scripts with PyTorch and with dl4all, and compare their losses."""
-    cases = [case for case in CASES if not names or any(name in case.name for name in names)]
+    cases = [
+        case for case in CASES if not names or any(n in case.name or n in case.repository.name for n in names)
+    ]
     with tempfile.TemporaryDirectory() as temporary:
         folder = (work or Path(temporary)).resolve()
         rows = []
@@ -57,7 +61,8 @@ def main(
             new, output = measured(case, folder, mirror, devices)
             rows += new
             for row in new:
-                line = table_lines([row])[-1].replace(case.repository.commit, "...")
+                line = table_lines([row])[-1]
+                line = line.replace(case.repository.commit, "...") if case.repository.commit else line
                 click.echo(f"{row.device} {line}")
             if output and verbose:
                 click.echo(output[-3000:], err=True)
@@ -106,7 +111,7 @@ def measured(
         found = comparisons()
     rows = [
         Row(case, device, found.get(device), lines[device], result.end == "stopped",
-            "" if device in found else f"dl4all: {_last_line(result)}")
+            "" if device in found else f"dl4all: {_last_line(result)}", result.launches)
         for device, result in ours.items()
     ]  # fmt: skip
     return rows, "\n".join(result.output for result in ours.values() if result.end not in ENDS)

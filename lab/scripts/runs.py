@@ -30,6 +30,8 @@ class Run(NamedTuple):
     seconds: list[float]
     items: list[float]
     total: float
+    launches: int
+    """Of kernels on the device that new tensors go to; 0 on the CPU."""
     output: str
 
 
@@ -47,7 +49,7 @@ def prepared(case: Case, framework: str, work: Path, mirror: Path | None, device
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(original, copy)
     if framework == "dl4all":
-        replace_imports(copy, device)
+        replace_imports(copy, device if case.names_device else "cpu")
         _edit(copy / case.script, case.edits_on(device))
     if case.files is not None:
         case.files(_working_directory(case, copy))
@@ -57,7 +59,8 @@ def prepared(case: Case, framework: str, work: Path, mirror: Path | None, device
 def changed_lines(case: Case, work: Path, device: str = "cpu") -> int:
     """How many lines of the copy that runs with dl4all differ, imports and devices' names not counted."""
     original = work / "original" / case.repository.name.replace("/", "+")
-    return other_changes(original, work / "dl4all" / case.name.replace(": ", "-").replace(" ", "_"), device)
+    copy = work / "dl4all" / case.name.replace(": ", "-").replace(" ", "_")
+    return other_changes(original, copy, device if case.names_device else "cpu")
 
 
 def run(case: Case, kind: tuple[str, str], work: Path, mirror: Path | None, device: str = "cpu") -> Run:
@@ -84,9 +87,9 @@ def run(case: Case, kind: tuple[str, str], work: Path, mirror: Path | None, devi
             errors="replace",
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return Run(f"more than {LIMIT} s", [], [], [], 0.0, "")
+        return Run(f"more than {LIMIT} s", [], [], [], 0.0, 0, "")
     if not report.exists():
-        return Run("no report", [], [], [], 0.0, done.stdout)
+        return Run("no report", [], [], [], 0.0, 0, done.stdout)
     return Run(**json.loads(report.read_text()), output=done.stdout)
 
 

@@ -157,10 +157,10 @@ def test_differences_are_relative_to_the_loss_or_a_share_of_the_largest() -> Non
 
 def test_rounding_is_the_most_that_any_run_made_of_the_steps_that_were_taken() -> None:
     torch, *nudges = (
-        Run("finished", losses, [0.0] * len(losses), [], 0.0, "")
+        Run("finished", losses, [0.0] * len(losses), [], 0.0, 0, "")
         for losses in ([2.0, 1.0, 5.0], [2.0, 1.001, 5.0], [2.0, 1.02, 9.0])
     )
-    ours = Run("stopped", [2.0, 1.1], [0.0] * 2, [], 0.0, "")
+    ours = Run("stopped", [2.0, 1.1], [0.0] * 2, [], 0.0, 0, "")
     found = compare(ours, torch, nudges, None, 2)
     assert (found.steps, found.torch_steps, found.first, found.time_ratio) == (2, 2, 0.0, None)
     assert found.largest == pytest.approx(0.1)
