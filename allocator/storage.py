@@ -23,6 +23,7 @@ class Storage:
         "address",
         "allocation",
         "history_version",
+        "named_cpu",
         "nbytes",
         "pending",
         "shown",
@@ -39,6 +40,7 @@ class Storage:
         self.version = 0  # counts changes in place, which gradients must know of
         self.history_version = 0  # counts those of them that gradients flow through
         self.shown = False  # to the host, which may change it without being counted
+        self.named_cpu = False  # the CPU was named for it, so that it does not come along to a device
         # Waits for contents that are still on their way; True means that later uses have to wait, too.
         self.pending: Callable[[], bool | None] | None = None
         self.allocation = allocation

@@ -12,6 +12,8 @@ overrides the file::
     texel_buffers = true    # vulkan kernels read through texel buffers, or never; DL4ALL_TEXEL_BUFFERS=1
     torch_fallback = "error"  # the same for tensors of PyTorch on dlall; DL4ALL_TORCH_FALLBACK=error
     checks = "immediate"    # ops wait for indices on a device to check them; DL4ALL_CHECKS=immediate
+    mixed = "error"         # data on the CPU does not come along to a device; DL4ALL_MIXED=error
+    cuda = false            # "cuda" names no device: DL4ALL_CUDA=0
 """
 
 from __future__ import annotations
@@ -40,10 +42,13 @@ KNOWN = {  # type of each setting's value, and the type in words
     "texel_buffers": (bool, "true or false"),
     "torch_fallback": (str, '"warn", "silent" or "error"'),
     "checks": (str, '"deferred" or "immediate"'),
+    "mixed": (str, '"move" or "error"'),
+    "cuda": (bool, "true or false"),
 }
 FallbackMode = Literal["warn", "silent", "error"]
 CheckMode = Literal["deferred", "immediate"]
-Mode = TypeVar("Mode", FallbackMode, CheckMode)
+MixedMode = Literal["move", "error"]
+Mode = TypeVar("Mode", FallbackMode, CheckMode, MixedMode)
 MAX_BYTES = 1 << 20  # of a TOML file
 
 
@@ -73,12 +78,16 @@ def calibrates_by_itself() -> bool:
     Raises:
         ConfigError: DL4ALL_CALIBRATE or the file has an unusable value.
     """
-    value = os.environ.get("DL4ALL_CALIBRATE", "")
-    if value not in ("", "0", "1"):
-        raise ConfigError(f"DL4ALL_CALIBRATE must be 0, 1 or empty, not {value!r}")
-    if value:
-        return value == "1"
-    return bool(_file()[0].get("calibrate", True))
+    return _flag("DL4ALL_CALIBRATE", "calibrate") is not False
+
+
+def cuda_setting() -> bool:
+    """Whether ``"cuda"`` names the accelerator, as scripts for PyTorch ask for it; true by default.
+
+    Raises:
+        ConfigError: DL4ALL_CUDA or the file has an unusable value.
+    """
+    return _flag("DL4ALL_CUDA", "cuda") is not False
 
 
 def tune_setting() -> Literal["off", "kept", "lazy"]:
@@ -106,13 +115,7 @@ def texel_buffer_setting() -> bool | None:
     Raises:
         ConfigError: DL4ALL_TEXEL_BUFFERS or the file has an unusable value.
     """
-    value = os.environ.get("DL4ALL_TEXEL_BUFFERS", "")
-    if value not in ("", "0", "1"):
-        raise ConfigError(f"DL4ALL_TEXEL_BUFFERS must be 0, 1 or empty, not {value!r}")
-    if value:
-        return value == "1"
-    setting = _file()[0].get("texel_buffers")
-    return None if setting is None else bool(setting)
+    return _flag("DL4ALL_TEXEL_BUFFERS", "texel_buffers")
 
 
 def fallback_setting() -> FallbackMode:
@@ -140,6 +143,26 @@ def checks_setting() -> CheckMode:
         ConfigError: the file cannot be read, or the setting has another value.
     """
     return _choice("DL4ALL_CHECKS", "checks", "deferred", get_args(CheckMode))
+
+
+def mixed_setting() -> MixedMode:
+    """The treatment of data of the CPU beside tensors of a device, unless it was named; ``move`` by default.
+
+    Raises:
+        ConfigError: DL4ALL_MIXED or the file has an unusable value.
+    """
+    return _choice("DL4ALL_MIXED", "mixed", "move", get_args(MixedMode))
+
+
+def _flag(variable: str, key: str = "") -> bool | None:
+    """A switch, by an environment variable, else by the file's key if there is one; None where neither is."""
+    value = os.environ.get(variable, "")
+    if value not in ("", "0", "1"):
+        raise ConfigError(f"{variable} must be 0, 1 or empty, not {value!r}")
+    if value:
+        return value == "1"
+    setting = _file()[0].get(key) if key else None
+    return None if setting is None else bool(setting)
 
 
 def _choice(variable: str, key: str, usual: Mode, modes: tuple[Mode, ...]) -> Mode:
@@ -184,10 +207,7 @@ def debug_names_setting() -> bool | None:
     Raises:
         ConfigError: the variable has another value than 0 and 1.
     """
-    value = os.environ.get("DL4ALL_DEBUG_NAMES", "")
-    if value not in ("", "0", "1"):
-        raise ConfigError(f"DL4ALL_DEBUG_NAMES must be 0, 1 or empty, not {value!r}")
-    return value == "1" if value else None
+    return _flag("DL4ALL_DEBUG_NAMES")
 
 
 def memory_debug() -> bool:
@@ -196,10 +216,7 @@ def memory_debug() -> bool:
     Raises:
         ConfigError: the variable has another value.
     """
-    value = os.environ.get("DL4ALL_MEMORY_DEBUG", "")
-    if value not in ("", "0", "1"):
-        raise ConfigError(f"DL4ALL_MEMORY_DEBUG must be 0, 1 or empty, not {value!r}")
-    return value == "1"
+    return _flag("DL4ALL_MEMORY_DEBUG") is True
 
 
 def dump_folder() -> Path | None:

@@ -199,11 +199,9 @@ def resolve(name: str) -> str:
         return _settled_auto()
     if name == "gpu":
         measure_once()
-        ordered = selection.candidates(devices(), measurements.lookup)
-        gpus = [candidate for candidate in ordered if candidate.info.is_gpu]
-        names = [candidate.name for candidate in gpus if candidate.usable]
+        names = [candidate.name for candidate in _gpus() if candidate.usable]
         if not names:
-            why = "; ".join(candidate.remark for candidate in gpus) or "no GPU was found"
+            why = "; ".join(candidate.remark for candidate in _gpus()) or "no GPU was found"
             raise UnknownDeviceError(f"{why}; use one of: {_known()}")
         return names[0]
     name, again, opening = name.partition("#")
@@ -223,6 +221,21 @@ def resolve(name: str) -> str:
     if problem := find().problems.get(backend):
         raise BackendMissingError(problem)
     raise UnknownDeviceError(f"no device {shown(name)} here; use auto or one of: {_known()}")
+
+
+def accelerators() -> list[str]:
+    """The device that ``auto`` means, and after it every other GPU; none if that is the CPU."""
+    first = _settled_auto()
+    if hardware_name(first) == "cpu":
+        return []
+    own = () if hardware_name(first) == NULL else describe(first).names
+    return [first, *(gpu.name for gpu in _gpus() if gpu.usable and gpu.name not in own)]
+
+
+def _gpus() -> list[selection.Candidate]:
+    """The real GPUs, the one to take first."""
+    ordered = selection.candidates(devices(), measurements.lookup)
+    return [candidate for candidate in ordered if candidate.info.is_gpu]
 
 
 def _is_index(text: str) -> bool:

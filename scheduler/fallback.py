@@ -1,6 +1,7 @@
 """The CPU fallback: what runs on the host because its device has no kernel for it.
 
-Every such call is counted, and logged once for each op, device and reason. :func:`report` shows the counts,
+Every such call is counted, and logged once for each op, device and reason; so is data that comes
+along from the CPU to a device (:mod:`dl4all.ops.core.arguments.named_cpu`). :func:`report` shows the counts,
 :func:`policy` forbids the fallback or only counts it.
 """
 
@@ -11,9 +12,12 @@ import dataclasses
 import io
 import logging
 import shutil
+import sys
 import time
+import types
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import NamedTuple, get_args
 
 from rich.console import Console
@@ -97,6 +101,7 @@ class Cause(NamedTuple):
 NO_KERNEL, NO_LAYOUT = "no kernel", "no kernel for this layout"
 NO_PIPELINE, TOO_LARGE, REFUSED = "no pipeline", "operand too large", "refused by the kernel"
 FASTER_ON_HOST = "faster on the host"
+CAME_ALONG = "data came from the CPU"
 
 
 def no_kernel(device: Device, dtype: str) -> Cause:
@@ -210,6 +215,43 @@ def _current_mode() -> FallbackMode:
             _mode = _mode or setting
             return _mode
     return _mode
+
+
+def brings(op: str, device: Device, nbytes: int) -> bool:
+    """Whether an op may bring data from the CPU to its device.
+
+    It is counted, with its bytes, and logged once for each line of the program that it happens in.
+
+    Raises:
+        ConfigError: DL4ALL_MIXED or the file has an unusable value.
+    """
+    listeners.unplanned()
+    if config.mixed_setting() == "error":
+        return False
+    line = _line_of_program()
+    message = (
+        f"[{op}] data that lies on the CPU comes along to {device}, {line}; "
+        f".to({str(device)!r}) moves it once, DL4ALL_MIXED=error refuses it"
+    )
+    with _lock:
+        is_new = (line, device.name, CAME_ALONG) not in _logged
+        _logged.add((line, device.name, CAME_ALONG))
+        row = _rows.setdefault(
+            (op, device.name, CAME_ALONG, ""), Row(op, device.name, CAME_ALONG, "", message)
+        )
+        row.calls += 1
+        row.bytes_up += nbytes
+    if is_new:
+        logger.warning("%s", message)
+    return True
+
+
+def _line_of_program() -> str:
+    """The file and line outside the library that called it last."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "dl4all":
+        frame = frame.f_back
+    return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def is_forbidden() -> bool:

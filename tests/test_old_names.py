@@ -14,7 +14,7 @@ import dl4all.distributions
 from dl4all.autograd import variable
 from dl4all.autograd.function import once_differentiable
 from dl4all.distributions import PATHS
-from dl4all.errors import DTypeError, GradientError
+from dl4all.errors import BackendMissingError, DTypeError, GradientError
 
 torch = pytest.importorskip("torch", reason="results are compared with PyTorch's")
 
@@ -58,7 +58,9 @@ def test_types_by_the_names_of_pytorchs_classes(device: str) -> None:
         found, expected = x.type(f"torch.{kind}Tensor"), reference.type(f"torch.{kind}Tensor")
         assert found.dtype == expected.numpy().dtype
         np.testing.assert_array_equal(found.numpy(), expected.numpy())
-    with pytest.raises(DTypeError, match=r"\[type\] 'torch.cuda.FloatTensor' names no class of tensors"):
+    with pytest.raises(DTypeError, match=r"\[type\] 'torch.ComplexFloatTensor' names no class of tensors"):
+        x.type("torch.ComplexFloatTensor")
+    with dl.device("cpu"), pytest.raises(BackendMissingError, match="no device is called cuda"):
         x.type("torch.cuda.FloatTensor")
 
 

@@ -57,6 +57,7 @@ CHANGED = {
             "zeros",
         ]
     },
+    "dl4all.from_numpy": "without a device data is on the CPU, but comes along to another one",
     "dl4all.full": "its first parameter has PyTorch's name, size",
     "dl4all.randint": "low may be left out; a dtype of None is int64",
     **{

@@ -96,7 +96,7 @@ def written() -> str:
     lines += [f'VERSION = "{torch_names.VERSION}"', '"""Whose names were looked through."""', ""]
     lines += ["REASONS: dict[str, str] = {"]
     lines += [f"    {_text(key)}: {_text(text)}," for key, text in torch_names.REASONS.items()]
-    lines += ["}", '"""What answers for a group of names."""', "", "MISSING: dict[str, dict[str, str]] = {"]
+    lines += ["}", '"""The answer for a group of names."""', "", "MISSING: dict[str, dict[str, str]] = {"]
     for space, groups in torch_names.MISSING.items():
         lines.append(f"    {_text(space)}: {{")
         for key in torch_names.REASONS:
@@ -116,7 +116,7 @@ def written() -> str:
             if name in kept[space]
         ]
         lines.append("    },")
-    lines += ["}", '"""What to use in place of a name."""', ""]
+    lines += ["}", '"""The name or the code to use in place of a name."""', ""]
     return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 from dl4all.errors import ArgumentError
+from dl4all.scheduler.device.current import accelerators
 from dl4all.scheduler.device.current import device as open_device
 
 ELSEWHERE = ("cuda", "hpu", "mps", "mtia", "xla", "xpu")
@@ -17,8 +18,8 @@ class autocast(contextlib.ContextDecorator):
     """A block or a decorator that changes nothing; switched on for a device that is here, it is refused.
 
     Args:
-        device_type: ``"cpu"``, ``"vulkan"``, ...; ``"cuda"`` warns and changes nothing, as in PyTorch where
-            there is no CUDA.
+        device_type: ``"cpu"``, ``"vulkan"``, ...; ``"cuda"`` warns and changes nothing, so that a script
+            computes in float32.
         dtype: what would be computed in.
         enabled: whether to compute in another dtype at all.
         cache_enabled: without effect.
@@ -40,12 +41,11 @@ class autocast(contextlib.ContextDecorator):
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ) -> None:
-        if enabled and str(device_type).partition(":")[0] in ELSEWHERE:
-            warnings.warn(
-                f"[autocast] there are no {device_type} devices: it is switched off",
-                UserWarning,
-                stacklevel=2,
-            )
+        if enabled and (device_type == "cuda" or str(device_type).partition(":")[0] in ELSEWHERE):
+            why = f"there are no {device_type} devices"
+            if device_type == "cuda" and accelerators():
+                why = "the accelerator does not compute in mixed precision yet"
+            warnings.warn(f"[autocast] {why}: it is switched off", UserWarning, stacklevel=2)
         elif enabled:
             open_device(device_type)
             raise ArgumentError(

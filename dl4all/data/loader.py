@@ -343,7 +343,7 @@ class DataLoader:
             target = None if self.device is None else device(self.device)
             for number, indices in enumerate(batches, first):
                 batch = make(Reading(number), indices)
-                yield batch if target is None else _on_device(batch, target)
+                yield batch if target is None else _on_device(batch, target, named=self.device != "auto")
         else:
             yield from self._prefetched(make, batches, first, key)
 
@@ -372,7 +372,7 @@ class DataLoader:
                 continue
             given += 1
             if given > first:
-                yield batch if target is None else _on_device(batch, target)
+                yield batch if target is None else _on_device(batch, target, named=self.device != "auto")
 
     def _prefetched(
         self, make: Callable[..., Any], batches: Iterable[Any], first: int, key: Key, *, pinned: bool = False
@@ -386,7 +386,11 @@ class DataLoader:
         made = iter(Prefetch(make, batches, first, self.num_workers, limit, ahead, timeout, begin, pinned))
         with closing(made):
             for batch in made:
-                yield batch if target is None or ahead is not None else _on_device(batch, target)
+                yield (
+                    batch
+                    if target is None or ahead is not None
+                    else _on_device(batch, target, named=self.device != "auto")
+                )
 
     def _begin_worker(self, key: Key, number: int) -> None:
         """Prepare a worker before its first batch."""
@@ -448,11 +452,13 @@ def _ended(reading: Reading, error: BaseException, why: str) -> DataError:
     )
 
 
-def _on_device(batch: Any, target: Device) -> Any:
+def _on_device(batch: Any, target: Device, *, named: bool) -> Any:
+    """The batch on a device. On the CPU its data counts as placed only where that was named."""
+
     def move(array: Any) -> Tensor:
-        return (
-            array.to(target) if isinstance(array, Tensor) else from_numpy(np.ascontiguousarray(array), target)
-        )
+        if isinstance(array, Tensor):
+            return array if array.device is target and not named else array.to(target)
+        return from_numpy(np.ascontiguousarray(array), None if not named and target.name == "cpu" else target)
 
     return map_arrays(batch, move)
 

@@ -9,7 +9,9 @@ import numpy as np
 
 from dl4all.errors import DTypeError, ModuleError
 from dl4all.nn import state
+from dl4all.ops.core.arguments import named_cpu
 from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
+from dl4all.scheduler.device.current import cuda_device
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor.arguments import DeviceLike, device_and_dtype
 from dl4all.tensor.creation import empty
@@ -75,6 +77,8 @@ class PlacementMethods:
                 state.replace(tensor, tensor.detach().numpy().astype(new_dtype, copy=False), new_device)
             if grad is not None:
                 tensor.grad = grad.to(new_device, new_dtype)
+        for tensor in _dense(self._state()):
+            named_cpu.note(tensor, *named if device is None else (*named, device))
         return self
 
     def to_empty(self: M, *, device: DeviceLike | None, recurse: bool = True) -> M:
@@ -95,12 +99,13 @@ class PlacementMethods:
         return self.to(dtype=dst_type)
 
     def cuda(self: M, device: int | str | None = None) -> M:
-        """Ask for CUDA, which there is not: the error names what to use.
+        """Move to the accelerator, which ``"cuda"`` names, or to the accelerator of a number.
 
         Raises:
-            UnknownDeviceError
+            BackendMissingError: there is no accelerator (:mod:`dl4all.cuda`).
+            UnknownDeviceError: there is none of that number.
         """
-        return self.to("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
+        return self.to(cuda_device("Module.cuda", device))
 
     def share_memory(self: M) -> M:
         """Ask for memory that processes share, which there is not.

@@ -19,8 +19,8 @@ from dl4all.scheduler.device.device import Device
 ArrayLike: TypeAlias = npt.ArrayLike | TensorBase
 """Data of a tensor: a number, nested lists, a NumPy array, a tensor."""
 
-DeviceLike: TypeAlias = str | Device
-"""Names a device: ``"vulkan:0"``, ``"cpu"``, ``"auto"``, or the device itself."""
+DeviceLike: TypeAlias = str | int | Device
+"""Names a device: ``"vulkan:0"``, ``"cpu"``, ``"auto"``, an accelerator's number, or the device itself."""
 
 NamedDType: TypeAlias = str | np.dtype[Any] | type[Any]
 """A dtype without None, which stands for a default."""
@@ -125,7 +125,7 @@ def _dtype_or_none(target: DeviceLike | DTypeLike) -> np.dtype[Any] | None:
     Raises:
         DTypeError: it is a dtype, but not one that tensors can have.
     """
-    if isinstance(target, Device):
+    if isinstance(target, (Device, int)):
         return None
     if isinstance(target, MissingDType):
         raise target.error("to")

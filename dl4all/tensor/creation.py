@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import DTypeError
+from dl4all.ops.core.arguments import named_cpu
 from dl4all.ops.core.default_dtype import default
 from dl4all.ops.core.limits import check_host_memory, host_memory
 from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
@@ -143,8 +144,13 @@ def scalar_tensor(
     return tensor(s, float_dtype(dtype), device, requires_grad)
 
 
-def from_numpy(array: npt.NDArray[Any], device: DeviceLike = "cpu") -> Tensor:
+def from_numpy(array: npt.NDArray[Any], device: DeviceLike | None = None) -> Tensor:
     """A tensor with an array's elements; on the CPU it shares a contiguous array's memory.
+
+    Args:
+        array: of one of dl4all's dtypes.
+        device: the device of the result. Without one it is on the CPU, but nobody named that: where it meets
+            tensors of a device, an op takes it along, and ``dl.fallback.report()`` counts that.
 
     Raises:
         DTypeError: `array` is something else, or its dtype is not one of dl4all's.
@@ -162,7 +168,14 @@ def from_numpy(array: npt.NDArray[Any], device: DeviceLike = "cpu") -> Tensor:
         raise DTypeError(
             f"[from_numpy] expected a NumPy array, got {type(array).__name__}; use dl.tensor(...)"
         )
-    return _from_array(array, device, copy=False)
+    return _data_on_cpu(array) if device is None else _from_array(array, device, copy=False)
+
+
+def _data_on_cpu(array: npt.NDArray[Any]) -> Tensor:
+    """A tensor on the memory of an array, on the CPU without that being named."""
+    check_dtype(array.dtype)
+    result: Tensor = upload(Tensor, array, open_device("cpu"), copy=False)
+    return result
 
 
 def from_dlpack(array: Any) -> Tensor:
@@ -176,7 +189,7 @@ def from_dlpack(array: Any) -> Tensor:
         >>> dl.from_dlpack(np.ones(2, np.float32)).tolist()
         [1.0, 1.0]
     """
-    return _from_array(array_from_dlpack(array), "cpu", copy=False)
+    return _data_on_cpu(array_from_dlpack(array))
 
 
 def empty(
@@ -195,6 +208,7 @@ def empty(
     """
     wanted = checked_shape("empty", shape, size)
     result: Tensor = empty_tensor(Tensor, wanted, float_dtype(dtype), open_device(device or "auto"))
+    named_cpu.note(result, device)
     return _with_grad(result, requires_grad)
 
 
@@ -271,11 +285,13 @@ def filled(name: str, shape: Shape, value: npt.NDArray[np.generic], device: Devi
         if 0 < math.prod(shape) * value.itemsize <= FEW_BYTES and not listeners.captured():
             small: Tensor = empty_tensor(Tensor, shape, value.dtype, target, name)
             host_array(small)[...] = value
+            named_cpu.note(small, device)
             return small
         check_host_memory(name, shape, value.dtype, target.info.memory)
         with host_memory(name):
             array = np.full(shape, value) if value.any() else np.zeros(shape, value.dtype)  # lazy
         made: Tensor = from_host(Tensor, array, target, copy=False)
+        named_cpu.note(made, device)
         return made
     result: Tensor = empty_tensor(Tensor, shape, value.dtype, target)
     fill_with(result, value)
@@ -289,6 +305,7 @@ def _with_grad(tensor: Tensor, requires_grad: bool) -> Tensor:
 def _from_array(array: npt.NDArray[Any], device: DeviceLike | None, *, copy: bool) -> Tensor:
     check_dtype(array.dtype)
     result: Tensor = upload(Tensor, array, open_device(device or "auto"), copy=copy)
+    named_cpu.note(result, device)
     return result
 
 
@@ -307,6 +324,8 @@ def _like(input: Tensor, result: Tensor, requires_grad: bool) -> Tensor:
     """The result; within ``vmap`` with separate memory for each sample, which may then change it."""
     if isinstance(input, BatchedTensorBase):
         result = fresh_copy(input.match_levels([result])[0])  # type: ignore[assignment]
+    if result.device is input.device:
+        result.storage.named_cpu = input.storage.named_cpu
     return _with_grad(result, requires_grad)
 
 

@@ -13,6 +13,7 @@ from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.promotion import promote
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, TensorBase
 from dl4all.ops.indexing.inplace import DTYPE_KIND_ORDER
+from dl4all.scheduler.device.current import cuda_device, set_default_device
 from dl4all.tensor.arguments import checked_dtype
 
 __all__ = [
@@ -73,7 +74,9 @@ def set_default_tensor_type(t: object) -> None:
     """:func:`set_default_dtype` by a class of tensors or its name, as old scripts do.
 
     Raises:
-        DTypeError: it is no class of tensors of floats; those on CUDA devices are not here.
+        DTypeError: it is no class of tensors of floats.
+        BackendMissingError: it is one of ``dl.cuda``, which has new tensors go to the accelerator, and there
+            is none.
 
     Example:
         >>> import dl4all as dl
@@ -81,11 +84,13 @@ def set_default_tensor_type(t: object) -> None:
     """
     names = {"FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16"}
     name = t if isinstance(t, str) else getattr(t, "__name__", str(t))
-    if "cuda" in str(t) or name.rpartition(".")[2] not in names:
+    if name.rpartition(".")[2] not in names:
         raise DTypeError(
             f"[set_default_tensor_type] expected dl.FloatTensor, DoubleTensor or HalfTensor, got {t!r}; "
             "dl.set_default_device and dl.set_default_dtype set the device and the dtype"
         )
+    if "cuda" in str(t):
+        set_default_device(cuda_device("set_default_tensor_type"))
     set_default_dtype(names[name.rpartition(".")[2]])
 
 

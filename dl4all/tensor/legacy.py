@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.errors import ArgumentError, BackendMissingError
+from dl4all.errors import ArgumentError
 from dl4all.ops.core.primitives import primitives
 from dl4all.ops.core.tensor_base import Size
+from dl4all.scheduler.device.current import cuda_device
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor.arguments import ArrayLike, DeviceLike
 from dl4all.tensor.creation import empty, tensor
@@ -58,6 +59,8 @@ def sizes_or_data(arguments: tuple[Any, ...], dtype: Any = None) -> Tensor:
 class TensorType:
     """A class of tensors of one dtype, for calls and for ``isinstance``; results are plain tensors."""
 
+    on_accelerator = False
+
     def __init__(self, name: str, dtype: str) -> None:
         self.__name__ = name
         self.dtype = np.dtype(dtype)
@@ -93,15 +96,15 @@ BoolTensor: Any = TensorType("BoolTensor", "bool")
 
 
 class CudaTensorType(TensorType):
-    """A class of tensors on CUDA devices, of which there are none."""
+    """A class of tensors on the accelerator, which ``"cuda"`` names."""
+
+    on_accelerator = True
 
     def __call__(self, *sizes_or_array: ArrayLike, device: DeviceLike | None = None) -> Tensor:
-        raise BackendMissingError(
-            f"[{self.__name__}] dl4all has no CUDA devices; use dl.tensor(data, device=dl.device('gpu'))"
-        )
+        return sizes_or_data((*sizes_or_array, cuda_device(self.__name__, device)), self.dtype)
 
     def __instancecheck__(self, instance: object) -> bool:
-        return False
+        return super().__instancecheck__(instance) and isinstance(instance, Tensor) and instance.is_cuda
 
 
 primitives.sizes_or_data = sizes_or_data

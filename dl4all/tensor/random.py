@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.arguments import named_cpu
 from dl4all.ops.core.memory_format import MemoryFormat
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.tensor_base import DTypeLike, Shape, from_host
@@ -232,6 +233,7 @@ def normal(
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
         shape = checked_shape("normal", (size,))
         result: Tensor = empty_tensor(Tensor, shape, float_dtype(dtype), open_device(device or "auto"))
+        named_cpu.note(result, device)
         normal_(result, mean, std, generator=generator)
         return result.requires_grad_() if requires_grad else result
     shape = broadcast_shapes("normal", tensors)
@@ -426,4 +428,5 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
 
 def _from_array(array: npt.NDArray[Any], device: DeviceLike | None) -> Tensor:
     result: Tensor = from_host(Tensor, array, open_device(device or "auto"), copy=False)
+    named_cpu.note(result, device)
     return result

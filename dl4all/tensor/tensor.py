@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dl4all import ops
 from dl4all.errors import ArgumentError, GradientError, ShapeError
 from dl4all.ops.core import strides, tape
+from dl4all.ops.core.arguments import named_cpu
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.limits import host_memory
 from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
@@ -297,7 +298,7 @@ class Tensor(
         if flags:
             targets = targets[: -len(flags)]
             non_blocking, copy = (*flags, copy)[:2]
-        named_device, named_dtype = device_and_dtype(targets, device, dtype)  # type: ignore[arg-type]
+        named_device, named_dtype = device_and_dtype(targets, device, dtype)
         target, target_dtype = named_device or self.device, named_dtype or self.dtype
         result = self
         if target_dtype != self.dtype:
@@ -311,6 +312,7 @@ class Tensor(
             moved = transfer.move(result, target, non_blocking=non_blocking)
             tape.add_node("to", [result], [moved], backward)
             result = moved
+        named_cpu.note(result, *targets if device is None else (*targets, device))
         return self.clone() if copy and result is self else result
 
     def cpu(self) -> Tensor:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
+from dl4all import config
+from dl4all.errors import BackendMissingError, UnknownDeviceError
 from dl4all.runtime import fork, registry
 from dl4all.scheduler.device import host_kernels, shutdown
 from dl4all.scheduler.device import name as names
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.monitor.counters import devices, groups, streams
+
+logger = logging.getLogger("dl4all")
 
 _devices: dict[str, Device] = {}
 _devices_lock = fork.lock()
@@ -54,10 +59,16 @@ def chosen() -> Device | None:
     return names.entered.stack[-1] if names.entered.stack else _default
 
 
-def device(name: str | Device = "auto") -> Device:
-    """The device of that name, opened at the first call, as :class:`Device` says."""
+def device(name: str | int | Device = "auto") -> Device:
+    """The device of a name, as :class:`Device` says, or the accelerator of a number; opened at first."""
     if isinstance(name, Device):
         return name
+    if isinstance(name, int):
+        name = f"cuda:{name}"
+    elif not isinstance(name, str):
+        raise UnknownDeviceError(
+            f'[device] expected a name such as "vulkan:0", got {name!r}; `dl4all devices` lists them'
+        )
     if name == "auto":
         preferred = chosen()
         if preferred is not None:
@@ -65,13 +76,96 @@ def device(name: str | Device = "auto") -> Device:
     found = _devices.get(name)
     if found is not None and found.is_host:  # which no process loses when it forks
         return found
+    if name == "gpu" or name.startswith("cuda"):
+        name = _accelerator_named(name)
     canonical = registry.resolve(name)
     with _devices_lock:
         if canonical not in _devices:
             _devices[canonical] = Device.of_backend(canonical, registry.open_device(canonical))
+            names.cpu_use.is_mixed = len(_devices) > 1 or canonical != "cpu"
             if when_opened is not None:
                 when_opened()
         return _devices[canonical]
+
+
+def accelerators() -> list[str]:
+    """The devices that scripts call ``cuda:0``, ``cuda:1``, ...: none where new tensors go to the CPU.
+
+    Their order is the same whichever of them new tensors go to at present.
+    """
+    preferred = chosen()
+    if preferred is None:
+        return registry.accelerators()
+    if preferred.is_cpu:
+        return []
+    names = registry.accelerators()
+    return names if preferred.name in names else [*names, preferred.name]
+
+
+def accelerator() -> str | None:
+    """The one of :func:`accelerators` that new tensors go to."""
+    names = accelerators()
+    preferred = chosen()
+    return None if not names else names[0] if preferred is None else preferred.name
+
+
+def _accelerator_named(name: str) -> str:
+    """The device that a name of the accelerator means; other names, and all where there is none, as they are.
+
+    Raises:
+        UnknownDeviceError: there are accelerators, but none of that number.
+    """
+    word, colon, digits = name.partition(":")
+    if word not in ("gpu", "cuda") or (colon and not (digits.isascii() and digits.isdigit())):
+        return name
+    names = accelerators() if word == "gpu" or config.cuda_setting() else []
+    if not names:
+        return name
+    if int(digits or 0) >= len(names):
+        listed = ", ".join(f"cuda:{number} ({one})" for number, one in enumerate(names))
+        raise UnknownDeviceError(f"no device {name} here; there are {listed}")
+    meant = names[int(digits)] if digits else accelerator() or name
+    if word == "cuda":
+        _say_once(meant)
+    return meant
+
+
+def cuda_device(name: str, wanted: str | int | Device | None = None) -> Device:
+    """The accelerator, or the device of a name, or the accelerator of a number.
+
+    Args:
+        name: of what needs it.
+        wanted: the name or number.
+
+    Raises:
+        BackendMissingError: there is no accelerator.
+        UnknownDeviceError: there is none of that name or number.
+    """
+    if not (config.cuda_setting() and accelerators()):
+        raise BackendMissingError(
+            f"[{name}] new tensors go to the CPU, and no device is called cuda; `dl4all devices` lists what "
+            'is here, DL4ALL_DEVICE or dl.set_default_device chooses, and .to("auto") goes there'
+        )
+    return device("cuda" if wanted is None else f"cuda:{wanted}" if isinstance(wanted, int) else wanted)
+
+
+_said = False
+
+
+def _say_once(meant: str) -> None:
+    """Log which device scripts that ask for CUDA get."""
+    global _said
+    if not _said:
+        _said = True
+        hardware = device(meant).info.hardware
+        logger.warning('"cuda" means %s here, %s; DL4ALL_CUDA=0 turns that off', meant, hardware)
+
+
+def is_named_cuda(target: Device) -> bool:
+    """Whether scripts that ask for CUDA may be told that a device is one: it is of an accelerator's type."""
+    if target.is_cpu or not config.cuda_setting():
+        return False
+    return any(name.partition(":")[0] == target.name.partition(":")[0] for name in accelerators())
 
 
 def opened() -> list[Device]:
@@ -104,6 +198,7 @@ def _forked() -> None:
 
 
 names.opener.open = device
+names.opener.is_named_cuda = is_named_cuda
 registry.locks_of = shutdown.locks_of
 fork.around(host_kernels.hold, host_kernels.release)
 fork.in_child(_forked)

@@ -19,9 +19,51 @@ class Opener:
     """The function that opens a device by its name; the module that knows the opened devices sets it."""
 
     open: Callable[[Any], Any]
+    is_named_cuda: Callable[[Any], bool]
 
 
 opener = Opener()
+
+
+class DeviceType(str):
+    """The type of a device that is not the CPU: equal to ``"cuda"``, too, if scripts may be told so.
+
+    >>> import dl4all as dl
+    >>> dl.device("cpu").type == "cuda"
+    False
+    """
+
+    __slots__ = ("_device",)
+    _device: Any
+    __hash__ = str.__hash__
+
+    def __new__(cls, word: str, device: Any) -> DeviceType:
+        made = super().__new__(cls, word)
+        made._device = device
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        if str.__eq__(self, other) is True:
+            return True
+        named = not isinstance(other, DeviceType) and other == "cuda"
+        return named and opener.is_named_cuda(self._device)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)
+
+
+class CpuUse:
+    """The ways in which this process uses the CPU beside other devices."""
+
+    def __init__(self) -> None:
+        self.is_named = False  # by dl.device("cpu")
+        self.is_mixed = False  # with another device, which has been opened
+
+
+cpu_use = CpuUse()
 
 
 class NamedDevice:
@@ -33,10 +75,8 @@ class NamedDevice:
         spelled = name if type is None else type
         if index is not None:
             spelled = f"{spelled}:{int(index)}"
-        elif not isinstance(spelled, (str, NamedDevice)):
-            raise UnknownDeviceError(
-                f'[device] expected a name such as "vulkan:0", got {spelled!r}; `dl4all devices` lists them'
-            )
+        if isinstance(spelled, str) and spelled.startswith("cpu"):
+            cpu_use.is_named = True
         try:
             found: D = opener.open(spelled)
         except UnknownDeviceError:
@@ -52,7 +92,9 @@ class NamedDevice:
         return self.name
 
     def __eq__(self, other: object) -> bool:
-        return self.name == other if isinstance(other, str) else self is other
+        if not isinstance(other, str):
+            return self is other
+        return self.name == other or (other.startswith("cuda") and type(self)(other) is self)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -69,7 +111,8 @@ class NamedDevice:
         >>> dl.device("cpu").type, dl.device("cpu").index
         ('cpu', None)
         """
-        return self.name.partition(":")[0].partition("#")[0]
+        word = self.name.partition(":")[0].partition("#")[0]
+        return word if word == "cpu" else DeviceType(word, self)
 
     @property
     def index(self) -> int | None:

@@ -60,6 +60,7 @@ def test_definitions_name_the_thing(trees: Trees) -> None:
 
 
 SEVERAL_TIMES = {
+    *("device", "device_of"),  # as torch.cuda has them, for dl.cuda and torch.dlall
     *("Buffer", "Event", "Stream"),  # protocols of the runtime, and what people have of them
     *("DataParallel", "GradScaler", "Transform", "autocast"),  # PyTorch has them several times
 }

@@ -94,6 +94,8 @@ def test_default_dtype() -> None:
         with pytest.raises(DTypeError):
             dl.set_default_dtype(refused)
     with pytest.raises(DTypeError, match=r"expected dl\.FloatTensor"):
+        dl.set_default_tensor_type(dl.LongTensor)
+    with dl.device("cpu"), pytest.raises(BackendMissingError, match="no device is called cuda"):
         dl.set_default_tensor_type(dl.cuda.FloatTensor)
 
 
@@ -122,7 +124,9 @@ def test_unknown_devices() -> None:
         with pytest.raises(UnknownDeviceError):
             dl.zeros(2, device=dl.device(name))
     with pytest.raises(UnknownDeviceError, match="expected a name"):
-        dl.device(0)
+        dl.device(0.5)
+    with pytest.raises(UnknownDeviceError, match="unknown device 'cuda:0'"):  # a number is an accelerator's
+        dl.ones(2).to(0)
 
 
 # Tensors

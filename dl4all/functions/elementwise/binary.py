@@ -11,7 +11,7 @@ from dl4all.functions.elementwise.unary import as_float, signbit
 from dl4all.functions.host import computed_on_host, to_device_of
 from dl4all.ops.activation.smooth import sigmoid
 from dl4all.ops.core import tape
-from dl4all.ops.core.arguments.mixed_devices import scalars_moved
+from dl4all.ops.core.arguments.mixed_devices import on_one_device
 from dl4all.ops.core.arguments.mixed_dtypes import scalars_of_another_dtype
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
@@ -124,7 +124,7 @@ def _broadcast_floats(name: str, *operands: Array) -> list[Array]:
     ignored = {id(operand) for operand in scalars_of_another_dtype(operands)}
     dtype = promote(name, [operand for operand in operands if id(operand) not in ignored], "float")
     shape = broadcast_shapes(name, operands)
-    together = scalars_moved(name, operands)
+    together = on_one_device(name, operands, scalars=True)
     return [expand(x if x.dtype == dtype else cast(x, dtype.name), shape) for x in together]
 
 

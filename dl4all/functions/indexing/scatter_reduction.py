@@ -13,7 +13,7 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.functions.host import to_device_of
 from dl4all.functions.indexing.view_scatter import copy_for
 from dl4all.ops.core import strides, tape
-from dl4all.ops.core.arguments.mixed_devices import scalars_moved
+from dl4all.ops.core.arguments.mixed_devices import on_one_device
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, contiguous_strides
 from dl4all.ops.core.vmap_hook import reads
@@ -133,7 +133,7 @@ def _full(name: str, like: Array, value: Array | Scalar, shape: Shape) -> Array:
         return expanded_number(like, value, shape, name)
     if value.shape:
         raise ShapeError(f"[{name}] the value must be a number or have shape (), got {value.shape}")
-    _, value = scalars_moved(name, [like, value])
+    _, value = on_one_device(name, [like, value], scalars=True)
     return expand(cast(value, like.dtype.name), shape)
 
 
@@ -209,7 +209,7 @@ def index_put(input: Array, indices: Sequence[Array], values: Array, accumulate:
         [3.0, 3.0]
     """
     key = tuple(indices)
-    _, values = scalars_moved("index_put", [input, values])
+    _, values = on_one_device("index_put", [input, values], scalars=True)
     if not accumulate:
         result = copy_for(input, values)
         setitem(result, key, values)

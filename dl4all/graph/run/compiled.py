@@ -27,10 +27,12 @@ from dl4all.graph.run.specialization import (
 )
 from dl4all.graph.tracing.gradient_state import GradientState, HistoryWatch, gradient
 from dl4all.graph.tracing.guards import GuardedMemory, Guards, Wrapper
-from dl4all.graph.tracing.structure import flatten
+from dl4all.graph.tracing.structure import flatten, mapped
 from dl4all.graph.tracing.trace import Tracer, run
 from dl4all.ops.conv.algorithms import preferring_one_kernel
 from dl4all.ops.core import tape
+from dl4all.ops.core.arguments.mixed_devices import brought
+from dl4all.ops.core.arguments.named_cpu import comes_along
 from dl4all.ops.core.default_dtype import default
 from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.untracked import Untracked
@@ -92,6 +94,7 @@ class Compiled(Wrapper, Generic[P, T]):
         # By kind of arguments and of gradients before the call: how many there were, and the last one.
         self._traces: dict[tuple[Hashable, Hashable], tuple[int, TraceIdentity | None]] = {}
         self._given_up: dict[Hashable, str] = {}
+        self._devices: dict[Hashable, Device] = {}  # to which arguments come along, by the kind of a call
         self._warned: set[str] = set()
         self._lock = fork.rlock()
 
@@ -126,6 +129,9 @@ class Compiled(Wrapper, Generic[P, T]):
             for found in self.specializations.get(key, ()):
                 if found.holds(tensors):
                     return found(tensors)  # type: ignore[no-any-return]
+        if key in self._devices:
+            args, kwargs = self._brought((args, kwargs), self._devices[key])
+            return self(*args, **kwargs)
         if key in self._given_up or not capture.lock.acquire(blocking=False):
             return function(*args, **kwargs)
         try:
@@ -151,7 +157,7 @@ class Compiled(Wrapper, Generic[P, T]):
     def reset(self) -> None:
         """Forget everything that was compiled, and free its memory."""
         with self._lock:
-            for known in (self.specializations, self._traces, self._given_up):
+            for known in (self.specializations, self._traces, self._given_up, self._devices):
                 known.clear()
 
     def _trace(
@@ -160,11 +166,25 @@ class Compiled(Wrapper, Generic[P, T]):
         """Run the call as always, and compile it if its trace is that of the call before."""
         guards = Guards({"the function": self._function, "an argument": others})
         device = next((t.device for t in (*tensors, *guards.tensors)), None)
+        weights = (*guards.tensors, *(t for t in tensors if t.requires_grad))
+        other = next((t.device for t in weights if not t.device.is_cpu), None)
+        if other is not None and any(map(comes_along, tensors)):
+            self._devices[key] = other
+            args, kwargs = self._brought((args, kwargs), other)
+            return self(*args, **kwargs)
         if device is None or device.simulated is not None:
             return self._function(*args, **kwargs)
         first = all(kind[0] != key for kind in self._traces)
         with self._measures(device, first):
             return self._trace_on(device, key, args, kwargs, tensors, guards)
+
+    def _brought(self, given: Any, device: Device) -> Any:
+        """The arguments with data of the CPU for which nobody named it on the device that computes."""
+
+        def move(tensor: Any) -> Any:
+            return brought(self._name(), tensor, device) if comes_along(tensor) else tensor
+
+        return mapped(given, move)
 
     def _measures(self, device: Device, first: bool) -> contextlib.ExitStack:
         """Settings of the mode while a call is traced or compiled."""

@@ -63,3 +63,20 @@ def rebuilder(value: Any, tensors: list[Any]) -> Build:
         entries = {key: rebuilder(item, tensors) for key, item in value.items()}
         return lambda new: {key: item(new) for key, item in entries.items()}
     raise Opaque(f"returns a {type(value).__name__}")
+
+
+def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
+    """A nested structure with other tensors in the places of its own; unknown objects stay as they are.
+
+    >>> mapped([1, (2.0, {"a": None})], lambda tensor: tensor)
+    [1, (2.0, {'a': None})]
+    """
+    if isinstance(value, TensorBase):
+        return function(value)
+    if isinstance(value, (tuple, list)):
+        items = [mapped(item, function) for item in value]
+        make: Any = getattr(type(value), "_make", type(value))
+        return make(items)
+    if type(value) is dict:
+        return {key: mapped(item, function) for key, item in value.items()}
+    return value

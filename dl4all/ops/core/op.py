@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Container, Iterable
 from types import MethodType
 from typing import Any, Generic, ParamSpec
@@ -17,8 +18,9 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, Dl4allError, DTypeError
 from dl4all.ops.core import tape
+from dl4all.ops.core.arguments import named_cpu
 from dl4all.ops.core.arguments.call_forms import Form, in_place
-from dl4all.ops.core.arguments.mixed_devices import MixedDevices, mixed_devices, scalars_moved
+from dl4all.ops.core.arguments.mixed_devices import MixedDevices, mixed_devices, on_one_device
 from dl4all.ops.core.arguments.mixed_dtypes import MixedScalars, scalars_cast
 from dl4all.ops.core.arguments.tensor_like import TensorLike, TensorLikeFound
 from dl4all.ops.core.example import Example as Example
@@ -41,6 +43,7 @@ from dl4all.ops.core.vmap_hook import BatchedTensorBase, batching
 from dl4all.runtime.kompute import copies
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler import fallback, listeners
+from dl4all.scheduler.device.name import cpu_use
 
 P = ParamSpec("P")
 
@@ -169,6 +172,8 @@ class Op(HostRun, Generic[P]):
                 result = self._compute_followed(operands, arguments)
             else:
                 result = self.compute(operands, arguments)
+            if cpu_use.is_mixed and result.device.is_cpu:
+                named_cpu.pass_on(operands, result)
             self.add_node(operands, arguments, result)
             return result
         except TensorLikeFound as found:
@@ -176,9 +181,10 @@ class Op(HostRun, Generic[P]):
         except OverflowError as error:  # an int among the arguments that no float holds
             raise ArgumentError(f"[{self.name}] a number is too large: {error}") from None
         except MixedDevices:
-            if not self.elementwise:
+            moved = on_one_device(self.name, operands, scalars=self.elementwise)
+            if all(map(operator.is_, moved, operands)):  # it was about something else
                 raise
-            return self._execute(scalars_moved(self.name, operands), arguments)
+            return self._execute(moved, arguments)
         except MixedScalars:
             return self._execute(scalars_cast(operands), arguments)
 

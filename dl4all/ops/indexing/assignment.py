@@ -10,7 +10,7 @@ import numpy as np
 
 from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core import tape
-from dl4all.ops.core.arguments.mixed_devices import mixed_devices
+from dl4all.ops.core.arguments.mixed_devices import mixed_devices, on_one_device
 from dl4all.ops.core.checks import broadcasts_to
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import KERNEL_REFUSALS, NUMBERS, primitives
@@ -245,16 +245,27 @@ def _write_key(target: TensorBase, key: Any, value: Any) -> None:
         with tape.gradients(False):
             mask = in_shape(key, *key.shape, *(1,) * (len(target.shape) - len(key.shape)))
             number: Any = tape.alias(value)
-            if number.device is not target.device:
-                if not number.device.is_host:
-                    raise mixed_devices("setitem", target, value)
-                number = number.to(target.device)
+            number = _beside(target, number)
             if number.dtype != target.dtype:
                 number = primitives.cast(number, target.dtype.name)
             copy_into(target, where(mask, number, tape.alias(target)))
     else:
         index = parse_key(key, target.shape)
         _write_advanced(untracked_view(target, index.view_key), index, value)
+
+
+def _beside(target: TensorBase, value: Any) -> Any:
+    """A value on the device of what it is written to.
+
+    Raises:
+        MixedDevices: it is elsewhere, and is neither a scalar of the CPU nor data that may come along.
+    """
+    if value.device is target.device:
+        return value
+    kept, moved = on_one_device("setitem", [target, value], scalars=True)
+    if kept is not target:
+        raise mixed_devices("setitem", target, value)
+    return moved
 
 
 def _is_mask_of(key: Any, target: TensorBase) -> bool:
@@ -291,10 +302,7 @@ def _write_advanced(view: TensorBase, index: AdvancedIndex, value: Any) -> None:
     _check_broadcast("setitem", shape, selected)
     if 0 in selected:
         return
-    if value.device is not view.device:
-        if value.shape or not value.device.is_host:
-            raise mixed_devices("setitem", view, value)
-        value = value.to(view.device)
+    value = _beside(view, value)
     source = broadcast_view(reshape(tape.alias(value), shape), selected)
     order = (*range(front, front + len(indexed)), *range(front), *range(front + len(indexed), len(selected)))
     permuted = view.strided_view(

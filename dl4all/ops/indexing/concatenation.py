@@ -11,7 +11,8 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides, tape
-from dl4all.ops.core.arguments.mixed_devices import mixed_devices
+from dl4all.ops.core.arguments import named_cpu
+from dl4all.ops.core.arguments.mixed_devices import on_one_device
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
 from dl4all.ops.core.limits import PARTS, integer
@@ -81,6 +82,7 @@ def _joined(name: str, parts: Sequence[T], shape: Shape, sizes: Sequence[int], a
     result: T = new_like(first, shape, first.dtype if same else promote(name, parts, "common"))
     if same and first.device.is_cpu and not isinstance(first, BatchedTensorBase):
         _concatenate_on_host(result, [part for part in parts if 0 not in part.shape], axis)
+        named_cpu.pass_on(parts, result)
         return result
     start = 0
     for part, size in zip(parts, sizes, strict=True):
@@ -117,9 +119,8 @@ def _checked_list(name: str, tensors: Sequence[T]) -> list[T]:
             raise DTypeError(f"[{name}] expected a list of tensors, got a {type(part).__name__} in it")
     if not parts:
         raise ArgumentError(f"[{name}] expected at least one tensor, got none")
-    for part in parts:
-        if part.device is not parts[0].device:
-            raise mixed_devices(name, parts[0], part)
+    if any(part.device is not parts[0].device for part in parts):
+        parts = on_one_device(name, parts, scalars=False)
     for part in parts:
         if isinstance(part, BatchedTensorBase):
             parts = part.match_levels(parts)

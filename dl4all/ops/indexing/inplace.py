@@ -18,7 +18,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.arguments.call_forms import INPLACE
-from dl4all.ops.core.arguments.mixed_devices import MixedDevices, scalars_moved
+from dl4all.ops.core.arguments.mixed_devices import MixedDevices, on_one_device
 from dl4all.ops.core.arguments.mixed_dtypes import MixedScalars, scalars_cast
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import KERNEL_REFUSALS, Op, primitives
@@ -168,12 +168,10 @@ def _apply_op(op: Op[...], operands: list[Any], arguments: dict[str, Any]) -> An
     try:
         op.check_operands(operands)
     except MixedDevices:
-        if not op.elementwise:
+        moved = on_one_device(op.name, operands, scalars=op.elementwise)
+        if moved[0] is not target:  # which stays where it is
             raise
-        others = scalars_moved(op.name, operands)[1:]
-        if others[0].device is not target.device:  # which stays where it is
-            raise
-        return _apply_op(op, [target, *others], arguments)
+        return _apply_op(op, moved, arguments)
     recording = begin_change(name, target, *others)
     try:
         shape, dtype = op.infer(*operands, **arguments)

@@ -81,6 +81,14 @@ class _SampleStorage:
         self.all_samples.version = version
 
     @property
+    def named_cpu(self) -> bool:
+        return self.all_samples.named_cpu
+
+    @named_cpu.setter
+    def named_cpu(self, named_cpu: bool) -> None:
+        self.all_samples.named_cpu = named_cpu
+
+    @property
     def history_version(self) -> int:
         return self.all_samples.history_version
 

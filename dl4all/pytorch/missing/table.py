@@ -302,24 +302,23 @@ MISSING: dict[str, dict[str, str]] = {
     },
     "torch.cuda": {
         "internal": (
-            "AcceleratorError BFloat16Storage BFloat16Tensor BoolStorage ByteStorage CharStorage CharTensor "
+            "AcceleratorError BFloat16Storage BFloat16Tensor BoolStorage ByteStorage CharStorage "
             "ComplexDoubleStorage ComplexFloatStorage CudaError DEVICE_REQUIREMENT DeferredCudaCallError "
             "DoubleStorage FloatStorage HalfStorage IntStorage LongStorage PYTORCH_RELEASES_CODE_CC "
-            "ShortStorage ShortTensor classproperty cudaStatus cudart"
+            "ShortStorage classproperty cudaStatus cudart"
         ),
         "cuda": (
             "CUDAPluggableAllocator ExternalStream GreenContext MemPool StreamContext "
             "caching_allocator_alloc caching_allocator_delete caching_allocator_disabled "
-            "caching_allocator_enable can_device_access_peer change_current_allocator check_error "
-            "clock_rate current_blas_handle current_solver_handle default_generators default_stream "
-            "device_memory_used device_of gds get_allocator_backend get_arch_list get_gencode_flags "
-            "get_per_process_memory_fraction get_stream_from_external get_sync_debug_mode graph_pool_handle "
-            "graphs green_contexts has_half has_magma host_memory_stats host_memory_stats_as_nested_dict "
-            "init ipc_collect is_current_stream_capturing is_tf32_supported jiterator list_gpu_processes "
-            "max_memory_cached memory_cached memory_stats_as_nested_dict memory_usage power_draw "
-            "reset_accumulated_host_memory_stats reset_accumulated_memory_stats reset_max_memory_cached "
-            "reset_peak_host_memory_stats set_per_process_memory_fraction set_sync_debug_mode sparse "
-            "streams temperature tunable use_mem_pool utilization"
+            "caching_allocator_enable change_current_allocator check_error clock_rate current_blas_handle "
+            "current_solver_handle default_generators device_memory_used gds get_allocator_backend "
+            "get_gencode_flags get_per_process_memory_fraction get_stream_from_external get_sync_debug_mode "
+            "graph_pool_handle graphs green_contexts has_half has_magma host_memory_stats "
+            "host_memory_stats_as_nested_dict is_current_stream_capturing is_tf32_supported jiterator "
+            "list_gpu_processes max_memory_cached memory_cached memory_stats_as_nested_dict memory_usage "
+            "power_draw reset_accumulated_host_memory_stats reset_accumulated_memory_stats "
+            "reset_max_memory_cached reset_peak_host_memory_stats set_per_process_memory_fraction "
+            "set_sync_debug_mode sparse temperature tunable use_mem_pool utilization"
         ),
     },
     "torch.amp": {
@@ -448,32 +447,12 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "torch.cuda": {
         "CUDAGraph": "dl.compile",
-        "Event": "dl.Event",
-        "Stream": "dl.Stream",
-        "current_stream": "dl.Stream",
-        "device": "with dl.device(name):",
-        "get_device_capability": "dl.device(name).info",
-        "get_device_properties": "dl.device(name).info",
-        "get_rng_state": "dl.get_rng_state",
-        "get_rng_state_all": "dl.get_rng_state",
         "graph": "dl.compile",
-        "initial_seed": "dl.initial_seed",
         "make_graphed_callables": "dl.compile",
-        "mem_get_info": "dl.memory.stats(device)",
-        "memory": "dl.memory",
         "memory_snapshot": "dl.memory.trace(device)",
-        "memory_stats": "dl.memory.stats(device)",
-        "memory_summary": "dl.memory.summary(device)",
         "nccl": "dl.parallel(model)",
         "nvtx": "dl.profile",
         "profiler": "dl.profiler",
-        "random": "dl.random",
-        "seed": "dl.seed",
-        "seed_all": "dl.seed",
-        "set_rng_state": "dl.set_rng_state",
-        "set_rng_state_all": "dl.set_rng_state",
-        "set_stream": "with dl.Stream(device):",
-        "stream": "with dl.Stream(device):",
     },
     "torch.jit": {
         "fork": "threads",

@@ -10,7 +10,6 @@ from typing import Any
 
 from dl4all import memory
 from dl4all.errors import UnknownDeviceError
-from dl4all.runtime import registry
 from dl4all.scheduler.device import current
 from dl4all.scheduler.device.device import Device
 
@@ -41,7 +40,7 @@ def is_available() -> bool:
         ...     dl.accelerator.is_available()
         False
     """
-    return not current.device().is_host
+    return bool(current.accelerators())
 
 
 def current_accelerator(check_available: bool = False) -> Device | None:
@@ -56,27 +55,23 @@ def current_accelerator(check_available: bool = False) -> Device | None:
         ...     print(dl.accelerator.current_accelerator())
         None
     """
-    found = current.device()
-    return None if found.is_host else found
+    found = current.accelerator()
+    return None if found is None else current.device(found)
 
 
 def device_count() -> int:
-    """The number of devices of the accelerator's type; 0 where there is no accelerator.
+    """The number of accelerators: the device that ``auto`` means and every other GPU; 0 if that is the CPU.
 
     Example:
         >>> import dl4all as dl
         >>> dl.accelerator.device_count() >= 0
         True
     """
-    found = current_accelerator()
-    if found is None:
-        return 0
-    names = (name for info in registry.usable() for name in info.names)
-    return sum(name.partition(":")[0] == found.type for name in names)
+    return len(current.accelerators())
 
 
 def current_device_index() -> int:
-    """The number of the accelerator among the devices of its type.
+    """The number of the accelerator that new tensors go to.
 
     Raises:
         UnknownDeviceError: there is none.
@@ -86,7 +81,7 @@ def current_device_index() -> int:
         >>> if dl.accelerator.is_available():
         ...     index = dl.accelerator.current_device_index()
     """
-    return _accelerator("current_device_index").index or 0
+    return current.accelerators().index(_accelerator("current_device_index").name)
 
 
 current_device_idx = current_device_index
@@ -103,9 +98,7 @@ def set_device_index(device: Device | str | int) -> None:
         >>> if dl.accelerator.is_available():
         ...     dl.accelerator.set_device_index(0)
     """
-    if isinstance(device, int):
-        device = f"{_accelerator('set_device_index').type}:{device}"
-    current.set_default_device(device)
+    current.set_default_device(numbered(device))
 
 
 set_device_idx = set_device_index
@@ -186,9 +179,25 @@ def reset_peak_memory_stats(device_index: Device | str | int | None = None) -> N
 
 
 def _named(device: Device | str | int | None) -> Any:
-    if isinstance(device, int):
-        return f"{_accelerator('accelerator').type}:{device}"
-    return current.device() if device is None else device
+    return current.device() if device is None else numbered(device)
+
+
+def numbered(device: Device | str | int) -> Any:
+    """A device, or the name of the accelerator of that number.
+
+    Raises:
+        UnknownDeviceError: there is none of that number.
+    """
+    if not isinstance(device, int):
+        return device
+    names = current.accelerators()
+    if not names:
+        _accelerator("accelerator")
+    if not 0 <= device < len(names):
+        raise UnknownDeviceError(
+            f"[accelerator] no accelerator {device} here; there are {len(names)}: {', '.join(names)}"
+        )
+    return names[device]
 
 
 def _accelerator(name: str) -> Device:

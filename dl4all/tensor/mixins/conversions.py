@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, NoReturn, TypeVar, overload
+from typing import Any, TypeVar, overload
 
-from dl4all.errors import BackendMissingError, DTypeError
+from dl4all.errors import DTypeError
 from dl4all.ops.core.memory_format import MemoryFormat
 from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
+from dl4all.scheduler.device.current import cuda_device
 from dl4all.tensor.arguments import NamedDType
 from dl4all.tensor.mixins import numpy_protocols
 
@@ -99,23 +100,20 @@ class Conversions(TensorBase):
             return format(self.item(), format_spec)
         return object.__format__(self, format_spec)
 
-    def cuda(self, device: object = None, non_blocking: bool = False) -> NoReturn:
-        """An error: there is no CUDA here.
+    def cuda(self: Any, device: Any = None, non_blocking: bool = False) -> Any:
+        """The tensor on the accelerator, which ``"cuda"`` names, or on the accelerator of a number.
 
         Raises:
-            BackendMissingError
+            BackendMissingError: there is no accelerator (:mod:`dl4all.cuda`).
+            UnknownDeviceError: there is none of that number.
 
         Example:
             >>> import dl4all as dl
-            >>> try:
-            ...     x = dl.ones(2).cuda()
-            ... except dl.errors.BackendMissingError:
-            ...     x = dl.ones(2).to("auto")
+            >>> x = dl.ones(2)
+            >>> if dl.cuda.is_available():
+            ...     x = x.cuda()
         """
-        raise BackendMissingError(
-            '[cuda] dl4all has no CUDA devices: use .to("auto") or .to(dl.device("gpu")), and '
-            "dl.accelerator.is_available() in place of dl.cuda.is_available()"
-        )
+        return self.to(cuda_device("Tensor.cuda", device), non_blocking=non_blocking)
 
     # Dtypes: last, because they hide the names of Python's types in annotations
 
@@ -139,8 +137,12 @@ class Conversions(TensorBase):
             >>> dl.tensor([1]).type(dl.float32).dtype
             dtype('float32')
         """
+        if isinstance(dtype, str) and dtype.startswith("torch.cuda."):
+            return self.to(cuda_device(dtype), _dtype_of_class(dtype.replace("cuda.", "", 1)))
         if isinstance(dtype, str) and dtype.startswith("torch."):
             dtype = _dtype_of_class(dtype)
+        if getattr(dtype, "on_accelerator", False):
+            return self.to(cuda_device("type"), dtype)
         return self.dtype.name if dtype is None else self.to(dtype=dtype)
 
     def type_as(self: T, other: TensorBase) -> T:

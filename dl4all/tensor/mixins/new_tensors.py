@@ -7,6 +7,7 @@ from typing import TypeVar
 import numpy as np
 
 from dl4all.errors import DTypeError
+from dl4all.ops.core.arguments import named_cpu
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, Size, TensorBase
 from dl4all.ops.memory import transfer
@@ -138,7 +139,7 @@ class NewTensors(TensorBase):
             raise DTypeError(f"[new_tensor] expected numbers of one of {', '.join(map(str, DTYPES))}")
         target = self.device if device is None else open_device(device)
         result: T = transfer.upload(type(self).result_class, array.astype(result_dtype), target, copy=True)
-        return _with_grad(result, requires_grad)
+        return _with_grad(_placed_as(self, result, device), requires_grad)
 
     def bernoulli(self: T, p: float | None = None, *, generator: Generator | None = None) -> T:
         """Ones and zeros; each element, or `p`, is the probability of a one: :func:`dl4all.bernoulli`.
@@ -184,6 +185,15 @@ def _new(
         result = empty_tensor(type(tensor).result_class, shape, result_dtype, target)
     if value is not None:
         fill_with(result, value, name)
+    return _placed_as(tensor, result, device)
+
+
+def _placed_as(tensor: TensorBase, result: T, device: DeviceLike | None) -> T:
+    """A new tensor on the device that was given, or else on that of a tensor and for the same reason."""
+    if device is None:
+        result.storage.named_cpu = tensor.storage.named_cpu
+    else:
+        named_cpu.note(result, device)
     return result
 
 

@@ -213,10 +213,21 @@ class Properties(TensorBase):
         """
         return self.device.type == "vulkan"
 
-    is_cuda = is_meta = is_mps = is_mkldnn = is_mtia = is_xla = is_xpu = property(
+    @property
+    def is_cuda(self) -> bool:
+        """Whether scripts that ask for CUDA may be told that the tensor is there: :mod:`dl4all.cuda`.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.ones(2, device="cpu").is_cuda
+            False
+        """
+        return bool(self.device.type == "cuda")
+
+    is_meta = is_mps = is_mkldnn = is_mtia = is_xla = is_xpu = property(
         lambda self: False,
         doc="False: dl4all has no such device.\n\n"
-        "Example:\n    >>> import dl4all as dl\n    >>> dl.ones(2).is_cuda\n    False",
+        "Example:\n    >>> import dl4all as dl\n    >>> dl.ones(2).is_meta\n    False",
     )
     is_sparse = is_sparse_csr = is_quantized = is_nested = property(
         lambda self: False,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import psutil
-
 from dl4all import memory
+from dl4all.pytorch import memory_counters
 from dl4all.pytorch.device.devices import device_at, index_of
 from dl4all.scheduler.device.current import opened
 
@@ -42,15 +41,7 @@ def reset_accumulated_memory_stats(device: Any = None) -> None:
 
 def memory_stats(device: Any = None) -> dict[str, int]:
     """Counters of dl4all, by the names that ``torch.cuda.memory_stats`` has for them."""
-    counts = memory.stats(device_at(index_of(device)))
-    return {
-        "allocated_bytes.all.current": counts.allocated,
-        "allocated_bytes.all.peak": counts.peak,
-        "allocation.all.allocated": counts.hits + counts.misses,
-        "num_device_alloc": counts.misses,
-        "reserved_bytes.all.current": counts.reserved,
-        "reserved_bytes.all.peak": counts.peak_reserved,
-    }
+    return memory_counters.memory_stats(device_at(index_of(device)))
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
@@ -60,11 +51,7 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """Bytes that are free and bytes there are. What other processes hold is known of the CPU only."""
-    target = device_at(index_of(device))
-    total = target.info.memory
-    if target.is_cpu:
-        return min(total, psutil.virtual_memory().available), total
-    return max(0, total - memory.stats(target).reserved), total
+    return memory_counters.free_and_total(device_at(index_of(device)))
 
 
 def empty_cache() -> None:
