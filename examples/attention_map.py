@@ -69,7 +69,7 @@ def draw(weights: npt.NDArray[np.float32], file: str) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise dl.errors.BackendMissingError("drawing needs matplotlib: pip install 'dl4all[plot]'") from None
+        raise dl.errors.BackendMissingError("drawing needs matplotlib: pip install matplotlib") from None
     figure = Figure(figsize=(4.5, 4), layout="constrained")
     axes = figure.add_subplot()
     picture = axes.imshow(weights, cmap="viridis", vmin=0, vmax=1)

@@ -79,7 +79,7 @@ def draw(images: npt.NDArray[np.float32], file: str) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise dl.errors.BackendMissingError("drawing needs matplotlib: pip install 'dl4all[plot]'") from None
+        raise dl.errors.BackendMissingError("drawing needs matplotlib: pip install matplotlib") from None
     rows = images[: len(images) // 10 * 10].reshape(-1, 10, 8, 8)
     sheet = np.pad(rows, ((0, 0), (0, 0), (1, 1), (1, 1))).transpose(0, 2, 1, 3).reshape(len(rows) * 10, 100)
     figure = Figure(figsize=(6, 0.6 * len(rows)))

@@ -39,7 +39,7 @@ def draw(trainer: dl.Trainer, points: dl.data.Subset, file: str) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise dl.errors.BackendMissingError("drawing needs matplotlib: pip install 'dl4all[plot]'") from None
+        raise dl.errors.BackendMissingError("drawing needs matplotlib: pip install matplotlib") from None
     side = np.linspace(-1.3, 1.3, 200, dtype=np.float32)
     plane = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
     classes = trainer.predict([plane]).argmax(1).reshape(len(side), -1)

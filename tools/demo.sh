@@ -21,6 +21,15 @@ IFS=, read -ra devices <"$ROOT/.venv/devices"  # what set-up has made usable
 for device in auto "${devices[@]:1}"; do  # all but the CPU, which comes first
     printf '\n== Digits on --device %s\n' "$device"
     "$BIN/python" "$ROOT/examples/resnet18.py" --device "$device"
-    printf '\n== A photograph on --device %s\n' "$device"
+    printf '\n== A photograph on --device %s: the time only, as no weights for such pictures are shipped\n' "$device"
     "$BIN/python" "$ROOT/examples/resnet18.py" "$photo" --device "$device" "$@"
 done
+
+cat <<END
+
+== What to type next
+    source .venv/bin/activate                              # then dl4all and python are those of this folder
+    dl4all devices                                         # what is here, and which device "auto" takes
+    python examples/digits_mlp.py                          # train a small network there
+    DL4ALL_DEVICE=${devices[1]:-cpu} python examples/digits_mlp.py        # or on this one
+END

@@ -274,7 +274,7 @@ def _cpu_kernels() -> Finding:
             remedy = f"without {target.SETTING} in the environment the cpu is several times faster"
         else:
             seen = "llvmlite is missing: NumPy computes"
-            remedy = 'pip install "dl4all[cpu]" makes the cpu several times faster'
+            remedy = "pip install llvmlite makes the cpu several times faster"
         return Finding("CPU kernels", None, seen, remedy)
     threads = thread_pool.wanted_threads()
     many = f"{threads} thread{'' if threads == 1 else 's'}"

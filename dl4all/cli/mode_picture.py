@@ -22,7 +22,7 @@ def draw(rungs: list[Rung], title: str, file: Path) -> None:
     try:
         from matplotlib.figure import Figure  # not pyplot, which looks for a screen
     except ImportError:
-        raise BackendMissingError("[bench] drawing needs matplotlib: pip install 'dl4all[plot]'") from None
+        raise BackendMissingError("[bench] drawing needs matplotlib: pip install matplotlib") from None
     timed = [(rung.name, rung.milliseconds) for rung in rungs if rung.milliseconds is not None]
     figure = Figure(figsize=(8, 1 + 0.45 * len(timed)), layout="constrained")
     axes = figure.add_subplot()

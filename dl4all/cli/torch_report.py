@@ -27,7 +27,7 @@ def torch_report(script: str, args: tuple[str, ...], json_file: str | None) -> i
     after it is the script's. The exit status is the script's own.
     """
     if importlib.util.find_spec("torch") is None:
-        raise BackendMissingError("[torch-report] PyTorch is missing; pip install 'dl4all[torch]'")
+        raise BackendMissingError("[torch-report] PyTorch is missing; pip install torch==2.13.0")
     from dl4all.pytorch.device import report
 
     file = None if json_file is None else writable(json_file)

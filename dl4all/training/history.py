@@ -108,9 +108,7 @@ class History:
         try:
             from matplotlib.figure import Figure  # not pyplot, which looks for a screen
         except ImportError:
-            raise BackendMissingError(
-                "[History] drawing needs matplotlib: pip install 'dl4all[plot]'"
-            ) from None
+            raise BackendMissingError("[History] drawing needs matplotlib: pip install matplotlib") from None
         losses = [name for name in selected if "loss" in name]
         halves = [half for half in (losses, [name for name in selected if name not in losses]) if half]
         figure = Figure(figsize=(5 * len(halves), 4), layout="constrained")

@@ -40,7 +40,7 @@ class TensorBoard:
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError:
             raise BackendMissingError(
-                "[TensorBoard] the package is not installed: pip install 'dl4all[tensorboard]'"
+                "[TensorBoard] the package is not installed: pip install tensorboard"
             ) from None
         self._event, self._summary = Event, Summary
         self._writer = EventFileWriter(str(folder))

@@ -35,7 +35,7 @@ def kp() -> Any:
         import kp
     except ImportError as error:
         raise BackendMissingError(
-            f"[kompute] cannot import kp ({error}); pip install 'dl4all[kompute]' builds it "
+            f"[kompute] cannot import kp ({error}); pip install kp==0.9.0 builds it "
             "on Python 3.10 to 3.12, and docs/install.md lists what the build needs"
         ) from None
     finally:

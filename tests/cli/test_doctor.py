@@ -290,7 +290,7 @@ def test_a_cache_that_works_is_left_as_it_was(tmp_path: Path, monkeypatch: pytes
 
 def test_no_kompute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        checks, "kp", fails(BackendMissingError("[kompute] cannot import kp; pip install 'dl4all[kompute]'"))
+        checks, "kp", fails(BackendMissingError("[kompute] cannot import kp; pip install kp==0.9.0"))
     )
     found = checks._kompute()
     assert found.ok is None

@@ -349,6 +349,13 @@ def test_sources(name: str, count: int, shape: tuple[int, ...], classes: int) ->
     assert np.isfinite(x).all()
 
 
+def test_digits_are_those_of_scikit_learn() -> None:
+    expected = pytest.importorskip("sklearn.datasets").load_digits()
+    images, classes = dl.data.digits().arrays
+    np.testing.assert_array_equal(images[:, 0] * 16, expected.images)
+    np.testing.assert_array_equal(classes, expected.target)
+
+
 def test_digits_of_other_sizes() -> None:
     pytest.importorskip("sklearn")
     small, large = dl.data.digits().arrays[0], dl.data.digits(24).arrays[0]

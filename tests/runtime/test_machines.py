@@ -231,7 +231,7 @@ def test_without_kp_only_kompute_is_missing() -> None:
     error, message = found["kompute"]
     assert error == "BackendMissingError"
     assert message.startswith("[kompute] cannot import kp (")
-    assert "pip install 'dl4all[kompute]'" in message
+    assert "pip install kp==0.9.0" in message
 
 
 @pytest.mark.vulkan

@@ -2,7 +2,7 @@
 
 Pretrained weights reach their measured accuracy only with the preprocessing of that measurement, so every
 rounding here is torchvision's: the resized length is truncated, the crop is centered with `round`.
-Pillow is optional (`pip install dl4all[vision]`) and imported by the functions that need it.
+Pillow is optional (`pip install pillow`) and imported by the functions that need it.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ def pillow(caller: str) -> ModuleType:
         import PIL.Image
     except ImportError as error:
         raise BackendMissingError(
-            f"[{caller}] needs Pillow, which is not installed; pip install dl4all[vision]"
+            f"[{caller}] needs Pillow, which is not installed; pip install pillow"
         ) from error
     return PIL.Image
 

@@ -24,9 +24,7 @@ def draw(placement: Placement, file: str | Path) -> None:
         from matplotlib.figure import Figure  # not pyplot, which looks for a screen
         from matplotlib.patches import Patch
     except ImportError:
-        raise BackendMissingError(
-            "[Placement] drawing needs matplotlib: pip install 'dl4all[plot]'"
-        ) from None
+        raise BackendMissingError("[Placement] drawing needs matplotlib: pip install matplotlib") from None
     stages = placement.stages
     figure = Figure(figsize=(10, 1.5 + 0.6 * len(stages)), layout="constrained")
     axes = figure.add_subplot()

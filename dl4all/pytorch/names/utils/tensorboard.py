@@ -342,7 +342,7 @@ class _Protocol:
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError:
             raise BackendMissingError(
-                "[SummaryWriter] the package is not installed: pip install 'dl4all[tensorboard]'"
+                "[SummaryWriter] the package is not installed: pip install tensorboard"
             ) from None
         self._event, self._summary, self._tensor = event_pb2, summary_pb2, tensor_pb2
         self._api, self._hparams, self._plugin, self._text = api_pb2, metadata, plugin_data_pb2, text_metadata
@@ -443,7 +443,7 @@ def _png(pixels: Array) -> bytes:
     try:
         import PIL.Image
     except ImportError as error:
-        raise BackendMissingError("[add_image] needs Pillow: pip install 'dl4all[vision]'") from error
+        raise BackendMissingError("[add_image] needs Pillow: pip install pillow") from error
     stream = io.BytesIO()
     image = pixels[:, :, 0] if pixels.shape[2] == 1 else pixels
     PIL.Image.fromarray(np.ascontiguousarray(image)).save(stream, "PNG")
