@@ -56,9 +56,11 @@ LAYERS = (
     ("dl4all.training",),
     ("dl4all.pytorch",),
     ("dl4all.pytorch.missing", "dl4all.pytorch.names"),
+    ("dl4all.public",),
     ("dl4all",),  # what people import
     ("dl4all.pytorch.device",),  # what they import beside PyTorch
     ("dl4all.cli",),
+    ("dl4all.__main__",),
     ("dl4all.testing",),  # for the tests of other packages; below it there is only what they build on
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

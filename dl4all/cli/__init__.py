@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
-from dl4all.cli.bench import bench
-from dl4all.cli.devices import devices
-from dl4all.cli.doctor import doctor
-from dl4all.cli.place import place
-from dl4all.cli.profile import profile
 from dl4all.cli.run import run
-from dl4all.cli.top import top
-from dl4all.cli.torch_report import torch_report
-from dl4all.cli.train import train
-from dl4all.cli.tune import tune
+from dl4all.pytorch.names.version import __version__
+
+COMMANDS = {
+    "bench": "Measure how fast this machine's devices are.",
+    "devices": "List the devices of this machine.",
+    "doctor": "Check drivers, libraries, permissions and a computation.",
+    "place": "Show which device computes what of a network, and why.",
+    "profile": "Run a script and show where its time goes.",
+    "top": "Show what the devices of all processes do.",
+    "torch-report": "Show which ops of a PyTorch script run on the CPU.",
+    "train": "Train a network from a configuration file.",
+    "tune": "Find the fastest kernels of a device.",
+}
+"""The commands, each with its line in the help, and in a module of its name, loaded when it is called."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="dl4all", prog_name="dl4all")
+class CommandGroup(click.Group):
+    """The commands of :data:`COMMANDS`, of which only the one that is called is loaded."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        word = cmd_name.replace("-", "_")
+        found: click.Command = getattr(import_module(f"dl4all.cli.{word}"), word)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="dl4all")
 def cli() -> None:
     """Deep learning on any GPU."""
-
-
-cli.add_command(bench)
-cli.add_command(devices)
-cli.add_command(doctor)
-cli.add_command(place)
-cli.add_command(profile)
-cli.add_command(top)
-cli.add_command(torch_report)
-cli.add_command(train)
-cli.add_command(tune)
 
 
 def main() -> None:

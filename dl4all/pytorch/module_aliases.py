@@ -76,12 +76,14 @@ class AliasFinder:
         cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         name = module_name(fullname) if fullname.startswith("dl4all.") else None
-        return (
-            ModuleSpec(fullname, _Loader(name)) if name is not None and find_spec(name) is not None else None
-        )
+        if name is None or find_spec(name) is None:
+            return None
+        return ModuleSpec(fullname, ExistingModule(name))
 
 
-class _Loader(Loader):
+class ExistingModule(Loader):
+    """The loader of a module that is there under another name, or since it was asked for."""
+
     def __init__(self, name: str) -> None:
         self._name = name
 

@@ -5,4 +5,5 @@ from __future__ import annotations
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
-PARTS = tuple(sorted(path.name for path in (REPOSITORY / "dl4all").iterdir() if path.is_symlink()))
+LINKS = (path for path in (REPOSITORY / "dl4all").iterdir() if path.is_symlink())
+PARTS = tuple(sorted(path.name for path in LINKS if path.is_dir()))
