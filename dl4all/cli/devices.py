@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 
 import click
 import psutil
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from dl4all.calibration import calibrate as calibrate_device
 from dl4all.config import device_setting
@@ -21,6 +22,7 @@ from dl4all.runtime.vulkan.discovery import physical_devices
 
 MEASURE = "Not measured yet: dl4all devices --calibrate takes about a second for each name."
 COMPILES = "compiles only"  # in the place of figures that such a device cannot have
+WIDE = 120  # columns of text that all columns of the table need
 WAIT_SECONDS = 10.0  # for another process that measures
 
 
@@ -32,28 +34,37 @@ WAIT_SECONDS = 10.0  # for another process that measures
 @click.option(
     "--why", is_flag=True, help='Say why "auto" takes what it takes: the rules and all measurements.'
 )
-def devices(as_json: bool, calibrate: bool, why: bool) -> None:
-    """List the devices of this machine and say which one "auto" takes."""
+@click.option("--wide", is_flag=True, help=f"Show all columns, as from {WIDE} columns of text on.")
+def devices(as_json: bool, calibrate: bool, why: bool, wide: bool) -> None:
+    """List the devices of this machine and say which one "auto" takes.
+
+    \b
+    dl4all devices --why         the rules, and all measurements
+    dl4all devices --calibrate   measure anew, after a driver was updated
+    """
     if calibrate:
         _calibrate_all()
     choice = registry.auto()
     if as_json:
-        print(json.dumps(_report(choice), indent=2, default=sorted))  # sorted: sets
+        print(json.dumps(report_of_devices(choice), indent=2, default=sorted))  # sorted: sets
         return
-    console = Console()
     # A pipe has no width, and long lines are easier to search than wrapped cells.
-    wide = Console(width=None if console.is_terminal else 250)
-    wide.print(_table(choice))
+    console = Console()
+    out = console if console.is_terminal and not wide else Console(width=max(console.width, 250))
+    wide = out.width >= WIDE
+    out.print(_table(choice, wide))
     if why or calibrate:
-        wide.print(_measured_table())
-    wide.print(f'device="auto" is {choice.name}: {choice.reason}', highlight=False, markup=False)
+        out.print(_measured_table())
+    if not wide:
+        out.print("--wide shows drivers, PCI addresses and more.", highlight=False)
+    out.print(f'device="auto" is {choice.name}: {choice.reason}', highlight=False, markup=False)
     if why:
         for line in _why():
-            wide.print(line, highlight=False, markup=False)
+            out.print(line, highlight=False, markup=False)
     if not any(measurements.lookup(name, view) for view, name in _named_devices()):
-        wide.print(MEASURE, highlight=False)
+        out.print(MEASURE, highlight=False)
     if problem := registry.find().vulkan_problem:
-        wide.print(problem, highlight=False, markup=False)
+        out.print(problem, highlight=False, markup=False)
 
 
 def _calibrate_all() -> None:
@@ -83,7 +94,8 @@ def _why() -> list[str]:
     return ["Without that setting:", *lines] if overridden else lines
 
 
-def _report(choice: selection.Choice) -> dict[str, object]:
+def report_of_devices(choice: selection.Choice) -> dict[str, object]:
+    """Every fact about the devices, as ``--json`` prints them."""
     return {
         "devices": [
             {
@@ -110,40 +122,27 @@ def _report(choice: selection.Choice) -> dict[str, object]:
     }
 
 
-def _table(choice: selection.Choice) -> Table:
-    table = Table()
-    headings = (
-        "device=",
-        "hardware",
-        "type",
-        "vendor",
-        "PCI",
-        "driver",
-        "API",
-        "memory",
-        "subgroup",
-        "fp16/int8",
-        "GFLOP/s",
-    )
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
+def _table(choice: selection.Choice, wide: bool) -> Table:
+    headings = [name for name, (narrow, _) in COLUMNS.items() if wide or narrow]
+    table = Table(*(Column(heading, overflow="fold") for heading in headings))
     for device in registry.devices():
         for view in device.drivers:
-            first = view is device
-            table.add_row(
-                "\n".join(f"{name} *" if name == choice.name else name for name in view.names),
-                view.hardware if first else "the same, other driver",
-                view.type if first else "",
-                view.vendor if first else "",
-                (view.pci or "-") if first else "",
-                f"{view.driver}\n{view.driver_version}",
-                view.api_version or "-",
-                _memory(view) if first else "",
-                str(view.subgroup_size or "-"),
-                "/".join("yes" if has else "no" for has in (view.float16, view.int8)),
-                "\n".join(_speed(measurements.lookup(name, view)) for name in view.names),
-            )
+            cells = {name: cell(view) for name, (_, cell) in COLUMNS.items()}
+            if view is not device:
+                cells |= dict.fromkeys(("type", "vendor", "PCI", "memory"), "")
+                cells["hardware"] = "the same, other driver"
+            marked = (f"{name} *" if name == choice.name else name for name in view.names)
+            cells["device="] = "\n".join(marked)
+            table.add_row(*(cells[heading] for heading in headings))
     return table
+
+
+def _half(view: DeviceInfo) -> str:
+    return "/".join("yes" if has else "no" for has in (view.float16, view.int8))
+
+
+def _speeds(view: DeviceInfo) -> str:
+    return "\n".join(_speed(measurements.lookup(name, view)) for name in view.names)
 
 
 def _measured_table() -> Table:
@@ -157,7 +156,8 @@ def _measured_table() -> Table:
         "launch us",
         "problem",
     ):
-        table.add_column(heading, justify="left" if heading in ("device=", "problem") else "right")
+        is_text = heading in ("device=", "problem")
+        table.add_column(heading, justify="left" if is_text else "right", no_wrap=heading == "device=")
     for view, name in _named_devices():
         measurement = measurements.lookup(name, view)
         if measurement is None:
@@ -200,3 +200,19 @@ def _size(nbytes: int) -> str:
     '2.0 GiB'
     """
     return f"{nbytes / 2**30:.1f} GiB"
+
+
+COLUMNS: dict[str, tuple[bool, Callable[[DeviceInfo], str]]] = {
+    "device=": (True, lambda view: "\n".join(view.names)),
+    "hardware": (True, lambda view: view.hardware),
+    "type": (True, lambda view: view.type),
+    "vendor": (False, lambda view: view.vendor),
+    "PCI": (False, lambda view: view.pci or "-"),
+    "driver": (False, lambda view: f"{view.driver}\n{view.driver_version}"),
+    "API": (False, lambda view: view.api_version or "-"),
+    "memory": (True, _memory),
+    "subgroup": (False, lambda view: str(view.subgroup_size or "-")),
+    "fp16/int8": (False, _half),
+    "GFLOP/s": (True, _speeds),
+}
+"""The columns of the table: whether a narrow one has them, and what they show of a device by one driver."""
