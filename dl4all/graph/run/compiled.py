@@ -12,7 +12,7 @@ import functools
 import types
 import warnings
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, Literal, ParamSpec, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from dl4all.errors import ArgumentError, DeviceLostError, Dl4allError, GradientError
 from dl4all.graph.run.differentiation import Backward, capture_backward, is_differentiable
@@ -320,7 +320,42 @@ def _kinds(tensors: list[Any]) -> Hashable:
     )  # fmt: skip
 
 
-def compile(function: Callable[P, T], mode: Mode = "default") -> Compiled[P, T]:
+@overload
+def compile(
+    function: None = None,
+    mode: Mode | None = "default",
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: object = None,
+    options: object = None,
+    disable: bool = False,
+) -> Callable[[Callable[P, T]], Compiled[P, T]]: ...
+
+
+@overload
+def compile(
+    function: Callable[P, T],
+    mode: Mode | None = "default",
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: object = None,
+    options: object = None,
+    disable: bool = False,
+) -> Compiled[P, T]: ...
+
+
+def compile(
+    function: Callable[P, T] | None = None,
+    mode: Mode | None = "default",
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: object = None,
+    options: object = None,
+    disable: bool = False,
+) -> Any:
     """Compile a function of tensors, a module, or a whole training step.
 
     The first calls run as always and are traced. From then on calls with arguments of the same shapes,
@@ -332,10 +367,14 @@ def compile(function: Callable[P, T], mode: Mode = "default") -> Compiled[P, T]:
     tensors that the function sees, not from one result to another.
 
     Args:
-        function: takes and returns tensors, or tuples, lists and dicts of them, beside plain values.
-        mode: ``"default"``; ``"reduce-overhead"`` prefers convolutions of one kernel, for networks whose
-            launches take longer than what they compute; ``"max-autotune"`` measures the kernels for the
-            shapes at hand in the first call, for at most a minute.
+        function: takes and returns tensors, or tuples, lists and dicts of them, beside plain values. Without
+            one the result is a decorator.
+        mode: ``"default"`` or None; ``"reduce-overhead"`` prefers convolutions of one kernel, for networks
+            whose launches take longer than what they compute; ``"max-autotune"`` measures the kernels for
+            the shapes at hand in the first call, for at most a minute.
+        fullgraph, dynamic, backend, options: are taken for PyTorch's sake and change nothing: there is one
+            compiler, each combination of shapes is compiled by itself, and what cannot be runs as always.
+        disable: return the function itself; so does ``backend="eager"``.
 
     Returns:
         A callable that computes the same. ``reset()`` frees what it has compiled.
@@ -351,8 +390,13 @@ def compile(function: Callable[P, T], mode: Mode = "default") -> Compiled[P, T]:
         >>> [f(dl.tensor([1.0, -2.0])).tolist() for _ in range(4)][-1]
         [3.0, 0.0]
     """
-    if not callable(function):
-        raise ArgumentError(f"[compile] expected a function or a module, got {type(function).__name__}")
+    mode = mode or "default"
     if mode not in MODES:
         raise ArgumentError(f"[compile] expected a mode of {', '.join(MODES)}, got {mode!r}")
-    return function if isinstance(function, Compiled) else Compiled(function, mode)
+    if function is None:
+        return functools.partial(compile, mode=mode, backend=backend, disable=disable)
+    if not callable(function):
+        raise ArgumentError(f"[compile] expected a function or a module, got {type(function).__name__}")
+    if disable or backend == "eager" or isinstance(function, Compiled):
+        return function
+    return Compiled(function, mode)

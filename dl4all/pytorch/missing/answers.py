@@ -39,7 +39,8 @@ def refuse(space: str, name: str) -> NoReturn:
     where = space.replace("torch", "dl4all", 1)
     text = None if name.startswith("_") else answer(space, name)
     if text is None:
-        raise AttributeError(f"{where!r} has no attribute {name!r}")
+        # With the module Python suggests a similar name.
+        raise AttributeError(f"{where!r} has no attribute {name!r}", name=name, obj=sys.modules.get(where))
     if _imports(sys._getframe(2)):
         # Python would drop an AttributeError here, with the answer, for an ImportError of its own.
         raise ImportError(f"cannot import name {name!r} from {where!r}: {text}", name=where)
