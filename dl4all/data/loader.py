@@ -343,7 +343,7 @@ class DataLoader:
             target = None if self.device is None else device(self.device)
             for number, indices in enumerate(batches, first):
                 batch = make(Reading(number), indices)
-                yield batch if target is None else _on_device(batch, target, named=self.device != "auto")
+                yield batch if target is None else _on_device(batch, target, self.device)
         else:
             yield from self._prefetched(make, batches, first, key)
 
@@ -372,7 +372,7 @@ class DataLoader:
                 continue
             given += 1
             if given > first:
-                yield batch if target is None else _on_device(batch, target, named=self.device != "auto")
+                yield batch if target is None else _on_device(batch, target, self.device)
 
     def _prefetched(
         self, make: Callable[..., Any], batches: Iterable[Any], first: int, key: Key, *, pinned: bool = False
@@ -386,11 +386,9 @@ class DataLoader:
         made = iter(Prefetch(make, batches, first, self.num_workers, limit, ahead, timeout, begin, pinned))
         with closing(made):
             for batch in made:
-                yield (
-                    batch
-                    if target is None or ahead is not None
-                    else _on_device(batch, target, named=self.device != "auto")
-                )
+                if target is not None and ahead is None:
+                    batch = _on_device(batch, target, self.device)
+                yield batch
 
     def _begin_worker(self, key: Key, number: int) -> None:
         """Prepare a worker before its first batch."""
@@ -452,13 +450,17 @@ def _ended(reading: Reading, error: BaseException, why: str) -> DataError:
     )
 
 
-def _on_device(batch: Any, target: Device, *, named: bool) -> Any:
-    """The batch on a device. On the CPU its data counts as placed only where that was named."""
+def _on_device(batch: Any, target: Device, wanted: str | Device | None) -> Any:
+    """The batch on a device, by the name that the user gave; without one, data of the CPU may come along."""
+    named = wanted != "auto"
 
     def move(array: Any) -> Tensor:
         if isinstance(array, Tensor):
-            return array if array.device is target and not named else array.to(target)
-        return from_numpy(np.ascontiguousarray(array), None if not named and target.name == "cpu" else target)
+            return array if array.device is target and not named else array.to(wanted if named else target)
+        found = np.ascontiguousarray(array)
+        if named:
+            return from_numpy(found, wanted)
+        return from_numpy(found) if target.name == "cpu" else from_numpy(found, target)
 
     return map_arrays(batch, move)
 

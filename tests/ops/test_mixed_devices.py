@@ -98,6 +98,17 @@ def test_a_compiled_function_takes_it_along() -> None:
     assert compiled.specializations
 
 
+def test_batches_of_a_loader_come_along_unless_it_was_told_where() -> None:
+    data, net = dl.data.TensorDataset(floats(6, 4)), dl.nn.Linear(4, 3).to(PLACE)
+    for batch in dl.data.DataLoader(data, 3):
+        (x,) = batch
+        assert x.device == "cpu"
+        assert net(x).device == PLACE
+    [(x,)] = dl.data.DataLoader(data, 6, device="cpu")
+    with pytest.raises(MixedDevices):
+        net(x)
+
+
 def by_text() -> Any:
     return dl.ones(4, 3, device="cpu")
 
