@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 from typing import NamedTuple
 
-from lab.scripts.cases import Case
+from lab.scripts.cases import THEMES, Case
 from lab.scripts.comparison import FIRST, GROWTH, MOST_NUDGES, ROUNDING, Comparison
 
 HEAD = """# Public scripts with `import dl4all as torch`
 
 What `python lab/scripts/run.py --device cpu --device vulkan:0 --write` found with PyTorch {torch}:
-scripts of public repositories, at the commits that the links show, run with PyTorch and with dl4all. For
-dl4all nothing was changed but the imports, `torch` to `dl4all`, mechanically, and on `vulkan:0` the name
-`cpu` that a script gives its device, where the script names one. Others run on `DL4ALL_DEVICE`, and those of
-them whose data is on the CPU, as of `from_numpy` and of loaders in PyTorch too, have a line or two changed:
-*lines* counts them. Data sets are replaced by small files in the format that a script reads, and
+scripts of public repositories, at the commits that the links show, and 24 of this repository in the manner of
+theirs, *themes*, run with PyTorch and with dl4all. For dl4all nothing was changed but the imports, `torch` to
+`dl4all`, mechanically. Themes run as they are on `DL4ALL_DEVICE`; *kernels* counts what that device ran. The
+others were measured before `cuda` named the accelerator and data of the CPU came along to it: on `vulkan:0`
+the name `cpu` that a script gives its device was replaced, and in some a line or two about data, which
+*lines* counts. Data sets are replaced by small files in the format that a script reads, and
 `torchvision`, `gymnasium` and what else is downloaded, draws or shows progress by stand-ins,
 `lab/scripts/stand_ins`, that both runs use.
 
@@ -66,20 +67,29 @@ def page(rows: Sequence[Row], omitted: Sequence[tuple[str, str]], torch: str) ->
     """
     head = HEAD.format(torch=torch, first=FIRST, rounding=ROUNDING, growth=GROWTH, nudges=MOST_NUDGES)
     devices = dict.fromkeys(row.device for row in rows)
-    tables = "".join(_section(device, [row for row in rows if row.device == device]) for device in devices)
+    tables = "".join(
+        _section(
+            f"{device}{title}",
+            [row for row in rows if row.device == device and (row.case.repository is THEMES) == own],
+        )
+        for device in devices
+        for own, title in ((False, ""), (True, ", themes"))
+    )
     rest = "".join(f"- {name}: {reason}\n" for name, reason in omitted)
     noted = {row.case.name: row.case.note for row in rows if row.case.note}
     notes = "".join(f"- {name} {note}.\n" for name, note in noted.items())
     return head + tables + (NOTES + notes if notes else "") + OMITTED + rest
 
 
-def _section(device: str, rows: Sequence[Row]) -> str:
+def _section(title: str, rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
     equal = sum(row.comparison is not None and row.comparison.equal for row in rows)
     unchanged = sum(row.lines == 0 for row in rows)
     counts = f"{equal} of {len(rows)} scripts have equal losses; {unchanged} have no other line changed."
     if ratios := [r.comparison.time_ratio for r in rows if r.comparison and r.comparison.time_ratio]:
         counts += f" The geometric mean of the times is {geometric_mean(ratios):.2f}."
-    return "\n".join((f"\n## {device}\n", counts, "", *table_lines(rows), ""))
+    return "\n".join((f"\n## {title}\n", counts, "", *table_lines(rows), ""))
 
 
 def table_lines(rows: Sequence[Row]) -> list[str]:
