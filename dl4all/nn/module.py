@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import html
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -479,6 +480,22 @@ class Module(HookMethods, PlacementMethods):
             return f"{self._get_name()}({extra})"
         inner = "\n".join(extra.split("\n") * bool(extra) + lines).replace("\n", "\n  ")
         return f"{self._get_name()}(\n  {inner}\n)"
+
+    def _repr_html_(self) -> str:
+        """The tree of modules, of which notebooks open and close each.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.nn.ReLU()._repr_html_()
+            '<code>ReLU()</code>'
+        """
+        head = f"<code>{html.escape(f'{self._get_name()}({self.extra_repr()})')}</code>"
+        children = [
+            f"<li>{html.escape(name)}: {child._repr_html_()}</li>" for name, child in self._children()
+        ]
+        if not children:
+            return head
+        return f"<details open><summary>{head}</summary><ul>{''.join(children)}</ul></details>"
 
     def extra_repr(self) -> str:
         """The text between the parentheses in the ``repr`` of a layer without children."""

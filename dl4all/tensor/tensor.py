@@ -29,6 +29,7 @@ from dl4all.tensor.mixins.gradients import Gradients
 from dl4all.tensor.mixins.inplace import InplaceMethods
 from dl4all.tensor.mixins.methods import Methods
 from dl4all.tensor.mixins.new_tensors import NewTensors
+from dl4all.tensor.mixins.notebook import Notebook
 from dl4all.tensor.mixins.properties import Properties
 from dl4all.tensor.mixins.random_fills import RandomFills
 from dl4all.tensor.mixins.reflected_operators import ReflectedOperators
@@ -39,7 +40,15 @@ if TYPE_CHECKING:
 
 
 class Tensor(
-    Methods, Properties, Conversions, Gradients, InplaceMethods, RandomFills, NewTensors, ReflectedOperators
+    Methods,
+    Properties,
+    Conversions,
+    Gradients,
+    InplaceMethods,
+    RandomFills,
+    NewTensors,
+    ReflectedOperators,
+    Notebook,
 ):
     """An n-dimensional array on a device.
 
