@@ -244,6 +244,46 @@ def test_ctc_loss_of_what_cannot_be_said() -> None:
     assert dl.nn.functional.ctc_loss(scores, SAID[1:2], [2], [2], reduction="none").tolist() == [float("inf")]
 
 
+def test_ctc_loss_of_classes_that_cannot_be(device: str) -> None:
+    """Probabilities of 0, where PyTorch's gradients are partly nan and these are numbers."""
+    shares = np.random.default_rng(5).random((TIMES, LINES, CLASSES)).astype(np.float32)
+    shares[::2, :, 1] = 0
+    shares[1, :, :] = 0
+    with np.errstate(divide="ignore"):
+        scores = np.log(shares)
+    scores[1, :, 2] = 0.0
+    lasting, lengths = [7, 5, 4], [3, 2, 1]
+    theirs = torch.tensor(scores, requires_grad=True)
+    expected = torch.nn.functional.ctc_loss(
+        theirs, torch.from_numpy(SAID), torch.tensor(lasting), torch.tensor(lengths), reduction="none",
+        zero_infinity=True,
+    )  # fmt: skip
+    expected.sum().backward()
+    ours = dl.tensor(scores, device=device).requires_grad_()
+    found = dl.nn.functional.ctc_loss(ours, SAID, lasting, lengths, reduction="none", zero_infinity=True)
+    found.sum().backward()
+    np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), rtol=1e-5)
+    assert ours.grad is not None
+    assert theirs.grad is not None
+    gradient, known = ours.grad.numpy(), ~np.isnan(theirs.grad.numpy())
+    assert np.isfinite(gradient).all()
+    np.testing.assert_allclose(gradient[known], theirs.grad.numpy()[known], rtol=1e-4, atol=1e-6)
+
+
+def test_ctc_loss_in_float16() -> None:
+    scores = dl.log_softmax(dl.tensor(values(TIMES, LINES, CLASSES), device="cpu"), -1)
+    losses = []
+    for dtype in ("float32", "float16"):
+        x = scores.detach().to(dtype).requires_grad_()
+        loss = dl.nn.functional.ctc_loss(x, SAID, [7, 5, 2], [3, 2, 1])
+        loss.backward()
+        assert x.grad is not None
+        assert loss.dtype == x.grad.dtype == dtype
+        losses.append((loss.item(), x.grad.float().numpy()))
+    np.testing.assert_allclose(losses[1][0], losses[0][0], rtol=2e-3)
+    np.testing.assert_allclose(losses[1][1], losses[0][1], rtol=1e-2, atol=2e-3)
+
+
 def test_random_activations_and_dropout() -> None:
     F = dl.nn.functional
     x = dl.randn(200, 50, device="cpu")

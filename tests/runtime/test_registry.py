@@ -160,6 +160,26 @@ def test_the_preferred_device(pretend: Any, types: list[DeviceType], taken: str)
         assert ("software" in choice.reason) == ("software" in types)
 
 
+@pytest.mark.parametrize(
+    ("types", "setting", "expected"),
+    [
+        (["integrated", "discrete", "software"], "", ["vulkan:1", "vulkan:0"]),
+        (["integrated", "discrete"], "vulkan:0", ["vulkan:0", "vulkan:1"]),
+        (["discrete"], "kompute:0", ["kompute:0"]),  # the same card through another backend
+        (["software"], "vulkan:0", ["vulkan:0"]),
+        (["software", "discrete"], "cpu", []),
+        (["software"], "", []),
+    ],
+)
+def test_the_accelerators(
+    pretend: Any, monkeypatch: pytest.MonkeyPatch, types: list[DeviceType], setting: str, expected: list[str]
+) -> None:
+    pretend(*(vulkan_device(i, kind, "vulkan", "kompute") for i, kind in enumerate(types)))
+    monkeypatch.setenv("DL4ALL_DEVICE", setting)
+    found = registry.accelerators()
+    assert found == expected
+
+
 def test_a_backend_of_ones_own_is_named_by_the_device(pretend: Any) -> None:
     pretend(vulkan_device(0, "discrete", "kompute"))
     assert auto().name == "kompute:0"

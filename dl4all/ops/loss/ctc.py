@@ -14,16 +14,23 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, from_host
 from dl4all.ops.core.vmap_hook import reads
-from dl4all.ops.elementwise.comparison import eq
+from dl4all.ops.elementwise.comparison import clamp, eq, gt
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.transcendental import exp
+from dl4all.ops.indexing.concatenation import stack, unbind
 from dl4all.ops.indexing.gather_scatter import gather
 from dl4all.ops.indexing.indices import NDArray, checked_indices, integer_indices
 from dl4all.ops.indexing.padding import pad
 from dl4all.ops.loss.reduction import check_reduction, check_tensors, reduced
+from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.parts import select
 from dl4all.ops.memory.views import squeeze, unsqueeze
+from dl4all.ops.reduce.softmax_dtypes import logsumexp
 from dl4all.ops.reduce.sums import mean, sum
+
+HALF = 2  # bytes of an element, which holds no such number
+IMPOSSIBLE = -1e30
+"""The logarithm of the probability of a path that there is not: of infinities alone a sum has no gradient."""
 
 
 @export("F")
@@ -85,7 +92,9 @@ def ctc_loss(
     if (steps > times).any() or (steps < 0).any():
         raise ArgumentError(f"[{name}] input_lengths must lie between 0 and {times}, got {steps.tolist()}")
     labels = checked_indices(name, _labels(name, targets, lengths), classes)
-    losses = _path_losses(scores, labels, steps, lengths, blank) + _normalization(scores, steps)
+    wide = scores if scores.dtype.itemsize > HALF else cast(scores, "float32")
+    losses = _path_losses(wide, labels, steps, lengths, blank) + _normalization(wide, steps)
+    losses = losses if wide is scores else cast(losses, scores.dtype.name)
     if zero_infinity:
         losses = where(eq(losses, math.inf), 0.0, losses)
     if reduction == "mean":
@@ -139,16 +148,20 @@ def _path_losses(scores: Any, labels: NDArray, steps: NDArray, lengths: NDArray,
     states[:, 1::2] = labels
     size = states.shape[1]
     emitted = gather(scores, 2, np.broadcast_to(states, (times, *states.shape)))
+    emitted = clamp(emitted, IMPOSSIBLE)  # a class that cannot be, too
     # A label may follow another without a blank between them, unless both are the same.
     skips = np.zeros(states.shape, bool)
     skips[:, 2:] = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
     can_skip, is_first = _on_device(scores, skips), _on_device(scores, np.arange(size)[None] < 2)
-    alpha = where(is_first, select(emitted, 0, 0), -math.inf)
+    rows = unbind(emitted, 0)  # whose gradients are joined once
+    alpha, shortest = where(is_first, rows[0], IMPOSSIBLE), int(steps.min(initial=times))
     for time in range(1, times):
-        before = pad(alpha, (2, 0), value=-math.inf)
-        one, two = before[:, 1 : size + 1], where(can_skip, before[:, :size], -math.inf)
-        after = logaddexp(logaddexp(alpha, one), two) + select(emitted, 0, time)
-        alpha = where(_on_device(scores, (time < steps)[:, None]), after, alpha)
+        before = pad(alpha, (2, 0), value=IMPOSSIBLE)
+        one, two = before[:, 1 : size + 1], where(can_skip, before[:, :size], IMPOSSIBLE)
+        after = logsumexp(stack([alpha, one, two]), 0) + rows[time]
+        goes_on = time < shortest
+        alpha = after if goes_on else where(_on_device(scores, (time < steps)[:, None]), after, alpha)
+    alpha = where(gt(alpha, IMPOSSIBLE / 2), alpha, -math.inf)
     ends = np.stack([2 * lengths, np.maximum(2 * lengths - 1, 0)], 1)
     last = gather(alpha, 1, ends)
     label = where(_on_device(scores, lengths > 0), select(last, 1, 1), -math.inf)
