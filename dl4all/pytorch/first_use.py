@@ -20,7 +20,7 @@ PUBLIC = "dl4all.public"
 LIGHT = frozenset(
     f"dl4all.{name}"
     for name in (
-        "__main__", "cli", "cli.run", "config", "errors", "public", "pytorch", "pytorch.first_use",
+        "__main__", "cli", "cli.run", "config", "errors", "pytorch", "pytorch.first_use",
         "pytorch.module_aliases", "pytorch.names", "pytorch.names.version",
     )
 )  # fmt: skip
@@ -64,6 +64,18 @@ def load() -> None:
     _loading, _loaded = 0, True
 
 
+class Package(ModuleType):
+    """The type of ``dl4all`` where the first import was of a module in it.
+
+    Python then binds that module to its name, which may be a function's, too: ``dl4all.tensor``.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        present = vars(self).get(name)
+        if not isinstance(value, ModuleType) or present is None or isinstance(present, ModuleType):
+            super().__setattr__(name, value)
+
+
 class FirstUseFinder:
     """A finder of ``sys.meta_path`` that has everything loaded before the first module that needs it."""
 
@@ -76,6 +88,7 @@ class FirstUseFinder:
         if _loading == threading.get_ident():
             return None
         load()
+        sys.modules["dl4all"].__class__ = Package
         found = sys.modules.get(fullname)
         return None if found is None else ModuleSpec(fullname, ExistingModule(fullname))
 

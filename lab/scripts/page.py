@@ -103,11 +103,10 @@ def table_lines(rows: Sequence[Row]) -> list[str]:
         "| --- | --: | --: | --: | --: | --: | --- |" + " --: |" * (timed + launched),
     ]
     for row in rows:
-        url = row.case.repository.link(row.case.script)
-        owner = row.case.repository.name
+        shown = row.case.repository.shown(row.case.name, row.case.script)
         cells = _cells(row)[: None if timed else -1]
         cells += (str(row.launches or ""),) * launched
-        result.append(" | ".join((f"| {owner} [{row.case.name}]({url})", str(row.lines), *cells)) + " |")
+        result.append(" | ".join((f"| {shown}", str(row.lines), *cells)) + " |")
     return result
 
 

@@ -26,9 +26,10 @@ class Repository(NamedTuple):
     def url(self) -> str:
         return f"https://github.com/{self.name}"
 
-    def link(self, script: str) -> str:
-        """Where a script is shown."""
-        return f"{self.url}/blob/{self.commit}/{script}" if self.commit else f"../{self.name}/{script}"
+    def shown(self, name: str, script: str) -> str:
+        """A script in a page: with a link to it, or the file of this repository."""
+        link = f"{self.name} [{name}]({self.url}/blob/{self.commit}/{script})"
+        return link if self.commit else f"`{self.name}/{script}`"
 
 
 def python_files(repository: Repository, target: Path, mirror: Path | None = None) -> None:

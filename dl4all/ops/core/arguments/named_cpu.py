@@ -29,7 +29,8 @@ def _names_cpu(device: Any) -> bool:
         return preferred is not None and preferred.is_cpu
     if isinstance(device, str):
         return device.startswith("cpu")
-    return cpu_use.is_named and isinstance(device, Device) and device.is_cpu
+    names_it = isinstance(device, Device) and device.is_cpu
+    return names_it and (cpu_use.is_named or device.name != "cpu")
 
 
 def pass_on(operands: Iterable[Any], result: TensorBase) -> None:

@@ -219,6 +219,7 @@ def _view(value: torch.Tensor, dtype: np.dtype[Any]) -> Tensor:
         if value.device.type != NAME:
             raise NotNative(f"an operand is on {value.device}")
         memory = memory_of(value.untyped_storage())
+    memory.named_cpu = True  # PyTorch's tensors of two devices are refused, whoever made them
     device = device_at(value.get_device())
     return Tensor(memory, tuple(value.shape), dtype, device, value.stride(), int(value.storage_offset()))
 
