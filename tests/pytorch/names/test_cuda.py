@@ -13,6 +13,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, BackendMissingError, ConfigError, UnknownDeviceError
+from dl4all.scheduler.device import current
 from tests.conftest import run_python
 
 pytestmark = pytest.mark.vulkan
@@ -46,7 +47,7 @@ def test_the_idioms_of_scripts(accelerator: dl.Device) -> None:
     assert net[0].weight.is_cuda
 
 
-def test_types_and_names_are_compared(accelerator: dl.Device) -> None:
+def test_types_and_names_are_compared(accelerator: dl.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     kind: Any = accelerator.type
     assert kind == "cuda"
     assert kind == "vulkan"
@@ -56,7 +57,11 @@ def test_types_and_names_are_compared(accelerator: dl.Device) -> None:
     assert {"vulkan": 1}[kind] == 1
     assert (str(kind), f"{kind}", repr(kind)) == ("vulkan", "vulkan", "'vulkan'")
     assert type(pickle.loads(pickle.dumps(kind))) is type(copy.deepcopy(kind)) is str
-    assert kind != dl.device("null:0").type  # two accelerators of unlike types
+    monkeypatch.setattr(current, "accelerators", lambda: ["vulkan:0", "null:0"])  # of unlike types
+    other: Any = dl.device("null:0").type
+    assert other == "cuda"
+    assert kind != other
+    monkeypatch.undo()
     assert accelerator == "cuda"
     assert accelerator == "cuda:0"
     assert accelerator != "cuda:1"
