@@ -12,12 +12,9 @@ import dataclasses
 import io
 import logging
 import shutil
-import sys
 import time
-import types
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import NamedTuple, get_args
 
 from rich.console import Console
@@ -33,6 +30,7 @@ from dl4all.runtime.scopes import Undo
 from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.transfers import traffic
+from dl4all.scheduler.index_errors import calling_line
 
 __all__ = ["Report", "Row", "policy", "report", "reset"]
 
@@ -228,9 +226,9 @@ def brings(op: str, device: Device, nbytes: int) -> bool:
     listeners.unplanned()
     if config.mixed_setting() == "error":
         return False
-    line = _line_of_program()
+    line = calling_line()
     message = (
-        f"[{op}] data that lies on the CPU comes along to {device}, {line}; "
+        f"[{op}] data that lies on the CPU comes along to {device}{line}; "
         f".to({str(device)!r}) moves it once, DL4ALL_MIXED=error refuses it"
     )
     with _lock:
@@ -244,14 +242,6 @@ def brings(op: str, device: Device, nbytes: int) -> bool:
     if is_new:
         logger.warning("%s", message)
     return True
-
-
-def _line_of_program() -> str:
-    """The file and line outside the library that called it last."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "dl4all":
-        frame = frame.f_back
-    return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def is_forbidden() -> bool:

@@ -98,6 +98,23 @@ def test_a_compiled_function_takes_it_along() -> None:
     assert compiled.specializations
 
 
+def test_a_compiled_function_follows_a_network_that_moves() -> None:
+    net = dl.nn.Linear(4, 3).to(PLACE)
+    compiled = dl.compile(lambda x: net(x).tanh())
+    for place in (PLACE, "cpu", PLACE):
+        net.to(place)
+        for _ in range(4):
+            x = floats(5, 4)
+            found = compiled(dl.from_numpy(x))
+            assert found.device == place
+            np.testing.assert_allclose(
+                found.detach().numpy(),
+                net(dl.tensor(x, device=place)).tanh().detach().numpy(),
+                rtol=1e-5,
+                atol=1e-6,
+            )
+
+
 def test_batches_of_a_loader_come_along_unless_it_was_told_where() -> None:
     data, net = dl.data.TensorDataset(floats(6, 4)), dl.nn.Linear(4, 3).to(PLACE)
     for batch in dl.data.DataLoader(data, 3):
@@ -175,7 +192,7 @@ def test_it_is_named_once_a_line(caplog: pytest.LogCaptureFixture) -> None:
         for _ in range(3):
             dl.from_numpy(W) + w
     [line] = [record.message for record in caplog.records]
-    assert line.startswith("[add] data that lies on the CPU comes along to vulkan:0, test_mixed_devices.py:")
+    assert line.startswith(f"[add] data that lies on the CPU comes along to vulkan:0 (called at {__file__}:")
     assert came() == {"add": 3}
     [row] = dl.fallback.report()
     assert row.bytes_up == 3 * W.nbytes

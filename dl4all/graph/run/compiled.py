@@ -11,6 +11,7 @@ import contextlib
 import functools
 import types
 import warnings
+import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
@@ -94,7 +95,8 @@ class Compiled(Wrapper, Generic[P, T]):
         # By kind of arguments and of gradients before the call: how many there were, and the last one.
         self._traces: dict[tuple[Hashable, Hashable], tuple[int, TraceIdentity | None]] = {}
         self._given_up: dict[Hashable, str] = {}
-        self._devices: dict[Hashable, Device] = {}  # to which arguments come along, by the kind of a call
+        # By the kind of a call, a tensor to whose device arguments come along, wherever that is moved.
+        self._weights: dict[Hashable, weakref.ref[Any]] = {}
         self._warned: set[str] = set()
         self._lock = fork.rlock()
 
@@ -129,8 +131,9 @@ class Compiled(Wrapper, Generic[P, T]):
             for found in self.specializations.get(key, ()):
                 if found.holds(tensors):
                     return found(tensors)  # type: ignore[no-any-return]
-        if key in self._devices:
-            args, kwargs = self._brought((args, kwargs), self._devices[key])
+        weight = self._weights[key]() if key in self._weights else None
+        if weight is not None and not weight.device.is_cpu:
+            args, kwargs = self._brought((args, kwargs), weight.device)
             return self(*args, **kwargs)
         if key in self._given_up or not capture.lock.acquire(blocking=False):
             return function(*args, **kwargs)
@@ -157,7 +160,7 @@ class Compiled(Wrapper, Generic[P, T]):
     def reset(self) -> None:
         """Forget everything that was compiled, and free its memory."""
         with self._lock:
-            for known in (self.specializations, self._traces, self._given_up, self._devices):
+            for known in (self.specializations, self._traces, self._given_up, self._weights):
                 known.clear()
 
     def _trace(
@@ -167,10 +170,10 @@ class Compiled(Wrapper, Generic[P, T]):
         guards = Guards({"the function": self._function, "an argument": others})
         device = next((t.device for t in (*tensors, *guards.tensors)), None)
         weights = (*guards.tensors, *(t for t in tensors if t.requires_grad))
-        other = next((t.device for t in weights if not t.device.is_cpu), None)
-        if other is not None and any(map(comes_along, tensors)):
-            self._devices[key] = other
-            args, kwargs = self._brought((args, kwargs), other)
+        elsewhere = next((t for t in weights if not t.device.is_cpu), None)
+        if elsewhere is not None and any(map(comes_along, tensors)):
+            self._weights[key] = weakref.ref(elsewhere)
+            args, kwargs = self._brought((args, kwargs), elsewhere.device)
             return self(*args, **kwargs)
         if device is None or device.simulated is not None:
             return self._function(*args, **kwargs)
