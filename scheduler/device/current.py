@@ -109,6 +109,15 @@ def accelerator() -> str | None:
     return None if not names else names[0] if preferred is None else preferred.name
 
 
+def cuda_devices() -> list[str]:
+    """The devices of :func:`accelerators`, unless DL4ALL_CUDA says that nothing is called cuda.
+
+    Raises:
+        ConfigError: the setting is unusable.
+    """
+    return accelerators() if config.cuda_setting() else []
+
+
 def _accelerator_named(name: str) -> str:
     """The device that a name of the accelerator means; other names, and all where there is none, as they are.
 
@@ -118,7 +127,7 @@ def _accelerator_named(name: str) -> str:
     word, colon, digits = name.partition(":")
     if word not in ("gpu", "cuda") or (colon and not (digits.isascii() and digits.isdigit())):
         return name
-    names = accelerators() if word == "gpu" or config.cuda_setting() else []
+    names = accelerators() if word == "gpu" else cuda_devices()
     if not names:
         return name
     if int(digits or 0) >= len(names):
@@ -141,7 +150,7 @@ def cuda_device(name: str, wanted: str | int | Device | None = None) -> Device:
         BackendMissingError: there is no accelerator.
         UnknownDeviceError: there is none of that name or number.
     """
-    if not (config.cuda_setting() and accelerators()):
+    if not cuda_devices():
         raise BackendMissingError(
             f"[{name}] new tensors go to the CPU, and no device is called cuda; `dl4all devices` lists what "
             'is here, DL4ALL_DEVICE or dl.set_default_device chooses, and .to("auto") goes there'
@@ -163,9 +172,8 @@ def _say_once(meant: str) -> None:
 
 def is_named_cuda(target: Device) -> bool:
     """Whether scripts that ask for CUDA may be told that a device is one: it is of an accelerator's type."""
-    if target.is_cpu or not config.cuda_setting():
-        return False
-    return any(name.partition(":")[0] == target.name.partition(":")[0] for name in accelerators())
+    kind = target.name.partition(":")[0]
+    return not target.is_cpu and any(name.partition(":")[0] == kind for name in cuda_devices())
 
 
 def opened() -> list[Device]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from dl4all import config
 from dl4all.errors import OutOfMemoryError as OutOfMemoryError
 from dl4all.pytorch.names import accelerator
 from dl4all.pytorch.names.cuda import amp as amp
@@ -111,7 +110,7 @@ def is_available() -> bool:
         ...     dl.cuda.is_available()
         False
     """
-    return config.cuda_setting() and accelerator.is_available()
+    return bool(current.cuda_devices())
 
 
 def init() -> None:
@@ -134,7 +133,7 @@ def is_initialized() -> bool:
         ...     dl.cuda.is_initialized()
         False
     """
-    names = current.accelerators() if config.cuda_setting() else []
+    names = current.cuda_devices()
     return any(opened.name in names for opened in current.opened())
 
 
@@ -158,7 +157,7 @@ def device_count() -> int:
         ...     dl.cuda.device_count()
         0
     """
-    return accelerator.device_count() if is_available() else 0
+    return len(current.cuda_devices())
 
 
 def current_device() -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dl4all import config, memory
+from dl4all import memory
 from dl4all.pytorch import memory_counters
 from dl4all.pytorch.names import accelerator
-from dl4all.scheduler.device import current
+from dl4all.scheduler.device.current import cuda_device, cuda_devices
 
 __all__ = [
     "empty_cache",
@@ -30,7 +30,7 @@ def empty_cache() -> None:
         >>> import dl4all as dl
         >>> dl.cuda.empty_cache()
     """
-    if _is_available():
+    if cuda_devices():
         accelerator.empty_cache()
 
 
@@ -42,7 +42,7 @@ def memory_allocated(device: Any = None) -> int:
         >>> dl.cuda.memory_allocated() >= 0
         True
     """
-    return accelerator.memory_allocated(device) if _is_available() else 0
+    return accelerator.memory_allocated(device) if cuda_devices() else 0
 
 
 def max_memory_allocated(device: Any = None) -> int:
@@ -53,7 +53,7 @@ def max_memory_allocated(device: Any = None) -> int:
         >>> dl.cuda.max_memory_allocated() >= dl.cuda.memory_allocated()
         True
     """
-    return accelerator.max_memory_allocated(device) if _is_available() else 0
+    return accelerator.max_memory_allocated(device) if cuda_devices() else 0
 
 
 def memory_reserved(device: Any = None) -> int:
@@ -64,7 +64,7 @@ def memory_reserved(device: Any = None) -> int:
         >>> dl.cuda.memory_reserved() >= 0
         True
     """
-    return accelerator.memory_reserved(device) if _is_available() else 0
+    return accelerator.memory_reserved(device) if cuda_devices() else 0
 
 
 def max_memory_reserved(device: Any = None) -> int:
@@ -75,7 +75,7 @@ def max_memory_reserved(device: Any = None) -> int:
         >>> dl.cuda.max_memory_reserved() >= dl.cuda.memory_reserved()
         True
     """
-    return accelerator.max_memory_reserved(device) if _is_available() else 0
+    return accelerator.max_memory_reserved(device) if cuda_devices() else 0
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
@@ -85,7 +85,7 @@ def reset_peak_memory_stats(device: Any = None) -> None:
         >>> import dl4all as dl
         >>> dl.cuda.reset_peak_memory_stats()
     """
-    if _is_available():
+    if cuda_devices():
         accelerator.reset_peak_memory_stats(device)
 
 
@@ -101,7 +101,7 @@ def memory_stats(device: Any = None) -> dict[str, int]:
         ...     dl.cuda.memory_stats()
         {}
     """
-    return memory_counters.memory_stats(_opened(device)) if _is_available() else {}
+    return memory_counters.memory_stats(cuda_device("cuda.memory_stats", device)) if cuda_devices() else {}
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
@@ -113,7 +113,11 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
         ...     dl.cuda.memory_summary()
         ''
     """
-    return memory.summary(_opened(device), 0 if abbreviated else 10) if _is_available() else ""
+    return (
+        memory.summary(cuda_device("cuda.memory_summary", device), 0 if abbreviated else 10)
+        if cuda_devices()
+        else ""
+    )
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
@@ -127,12 +131,6 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
         >>> free <= total
         True
     """
-    return memory_counters.free_and_total(_opened(device)) if _is_available() else (0, 0)
-
-
-def _is_available() -> bool:
-    return config.cuda_setting() and accelerator.is_available()
-
-
-def _opened(device: Any) -> Any:
-    return current.device("cuda" if device is None else accelerator.numbered(device))
+    return (
+        memory_counters.free_and_total(cuda_device("cuda.mem_get_info", device)) if cuda_devices() else (0, 0)
+    )
