@@ -452,15 +452,12 @@ def _ended(reading: Reading, error: BaseException, why: str) -> DataError:
 
 def _on_device(batch: Any, target: Device, wanted: str | Device | None) -> Any:
     """The batch on a device, by the name that the user gave; without one, data of the CPU may come along."""
-    named = wanted != "auto"
+    place = wanted if wanted != "auto" else None if target.name == "cpu" else target
 
     def move(array: Any) -> Tensor:
         if isinstance(array, Tensor):
-            return array if array.device is target and not named else array.to(wanted if named else target)
-        found = np.ascontiguousarray(array)
-        if named:
-            return from_numpy(found, wanted)
-        return from_numpy(found) if target.name == "cpu" else from_numpy(found, target)
+            return array if place is None and array.device is target else array.to(place or target)
+        return from_numpy(np.ascontiguousarray(array), place)
 
     return map_arrays(batch, move)
 
