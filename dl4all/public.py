@@ -22,7 +22,13 @@ from dl4all import (
     optim,
     training,
 )
-from dl4all.amp import autocast, is_autocast_enabled
+from dl4all.amp import (
+    autocast,
+    clear_autocast_cache,
+    get_autocast_dtype,
+    is_autocast_enabled,
+    set_autocast_dtype,
+)
 from dl4all.autograd import (
     enable_grad,
     grad,
@@ -45,7 +51,7 @@ from dl4all.multi_device.data_parallel.module import parallel
 from dl4all.multi_device.pipeline.module import Pipeline, pipeline
 from dl4all.multi_device.placement.placement import place
 from dl4all.multi_device.serving.inference_queue import InferenceQueue
-from dl4all.ops.core.default_dtype import BFLOAT16
+from dl4all.ops.core.dtypes import BFLOAT16
 from dl4all.ops.core.memory_format import (
     channels_last,
     channels_last_3d,
@@ -112,6 +118,7 @@ from dl4all.training import Trainer
 _define_einops_backend()
 
 float16, float32, float64 = np.dtype("float16"), np.dtype("float32"), np.dtype("float64")
+bfloat16 = BFLOAT16
 int8, int16, int32, int64 = np.dtype("int8"), np.dtype("int16"), np.dtype("int32"), np.dtype("int64")
 uint8, bool_ = np.dtype("uint8"), np.dtype("bool")
 
@@ -119,9 +126,12 @@ __all__ = [
     "accelerator",
     "amp",
     "autocast",
+    "clear_autocast_cache",
     "e",
     "inf",
+    "get_autocast_dtype",
     "is_autocast_enabled",
+    "set_autocast_dtype",
     "nan",
     "newaxis",
     "pi",
@@ -233,7 +243,6 @@ double, half, long, short = float64, float16, int64, int16
 dtype = np.dtype
 
 # Names of dtypes that tensors cannot have: scripts list them, and every use is refused.
-bfloat16 = BFLOAT16
 complex64, complex128 = np.dtype("complex64"), np.dtype("complex128")
 cfloat, cdouble = complex64, complex128
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None

@@ -42,6 +42,7 @@ ORDER = "has PyTorch's parameters in PyTorch's order, with its defaults"
 CHANGED = {
     "dl4all.data.DataLoader": "parameters in PyTorch's order; seed=None draws from the default generator",
     "dl4all.data.random_split": "lengths, as in PyTorch, for what was fractions",
+    "dl4all.finfo": "the parameter `type` as PyTorch has it, which may be left out",
     "dl4all.Device": "opens a device by its name; of_backend makes one",
     **{
         f"dl4all.{name}": DEFAULT_DTYPE

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.amp.autocast_mode import ELSEWHERE
+from dl4all.amp.autocast_mode import is_autocast_available
 from dl4all.errors import ArgumentError, GradientError
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.optim.optimizer import Optimizer
@@ -59,7 +59,7 @@ class GradScaler:
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
-        if enabled and str(device).partition(":")[0] in ELSEWHERE:
+        if enabled and str(device) != "auto" and not is_autocast_available(str(device)):
             warnings.warn(
                 f"[GradScaler] there are no {device} devices: it is switched off", UserWarning, stacklevel=2
             )
@@ -90,7 +90,7 @@ class GradScaler:
         """Divide the gradients of an optimizer's parameters by the scale, before they are clipped.
 
         Raises:
-            GradientError: that was done since the last :meth:`update`.
+            GradientError: that was done since the last :meth:`update`, or gradients are of float16.
         """
         if not self._enabled:
             return
@@ -102,6 +102,11 @@ class GradScaler:
         by_device: dict[Device, list[Any]] = {}
         infinite = False
         for gradient in _gradients(optimizer):
+            if gradient.dtype == np.float16:
+                raise GradientError(
+                    "[unscale_] gradients of float16 lose what the scale has saved; keep the parameters in "
+                    "float32 and compute within dl.autocast(..., dtype=dl.float16)"
+                )
             if gradient.dtype == np.float32 and gradient.is_contiguous() and gradient.numel():
                 by_device.setdefault(gradient.device, []).append(gradient)
             else:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dl4all.errors import GradientError
-from dl4all.ops.core import tape
+from dl4all.ops.core import autocast, tape
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.random import generator
 
@@ -45,6 +45,7 @@ class _Segment:
         self._function, self._args = function, args
         source = generator.default_generator()
         self._random = source.at(source.get_state())
+        self._autocast = tape.state.autocast
         self._dropped = 0  # number of tensors
         self._recomputed: dict[int, TensorBase] = {}  # by the order in which they were dropped
 
@@ -75,6 +76,7 @@ class _Segment:
         with (
             tape.gradients(True),
             _recompute_hook(collect),
+            autocast.within(self._autocast),
             generator.drawing_from(self._random.at(self._random.get_state())),
         ):
             self._function(*self._args)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import GradientError
-from dl4all.ops.core import tape
+from dl4all.ops.core import autocast, tape
 from dl4all.ops.core.kernels.host_work import host_work
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tape import Edge, Gradient, GradientNode, Hook
@@ -148,7 +148,7 @@ def backpropagate(
     needed_nodes = None if targets is None else _nodes_before(results.keys(), roots)
     pending = _PendingGradients()
     uses = None if leaf_ready is None else _uses_of_leaves(roots)
-    with tape.gradients(create_graph), Batching() as batching:
+    with tape.gradients(create_graph), autocast.suspended(), Batching() as batching:
         for root, seed in zip(roots, seeds, strict=True):
             pending.add(tape.edge_of(root), seed)
         while (step := pending.pop()) is not None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dl4all.autograd.backward_pass import grad
 from dl4all.errors import GradientError
 from dl4all.ops.core import tape
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 
 
@@ -54,7 +55,7 @@ def gradcheck(
             )
     outputs = _outputs(function, operands)
     for number, output in enumerate(outputs):
-        if output.dtype.kind != "f":
+        if kind_of(output.dtype) != "f":
             continue
         exact = _analytic(output, [operands[i] for i in checked])
         for i, jacobian in zip(checked, exact, strict=True):

@@ -12,6 +12,7 @@ from dl4all.autograd import no_grad
 from dl4all.distributions import constraints
 from dl4all.distributions.constraints import Constraint
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.core.dtypes import finfo, kind_of
 from dl4all.ops.core.tensor_base import Size, TensorBase
 from dl4all.tensor.creation import tensor
 from dl4all.tensor.tensor import Tensor
@@ -225,7 +226,7 @@ def broadcast_all(*values: Any) -> list[Tensor]:
             raise ArgumentError(f"[distributions] expected a number or a tensor, got {type(value).__name__}")
     like = next((value for value in values if isinstance(value, TensorBase)), None)
     device = None if like is None else like.device
-    floats = next((v.dtype for v in values if isinstance(v, TensorBase) and v.dtype.kind == "f"), None)
+    floats = next((v.dtype for v in values if isinstance(v, TensorBase) and kind_of(v.dtype) == "f"), None)
     tensors: list[Any] = [
         _as_floats(value, floats)
         if isinstance(value, TensorBase)
@@ -237,7 +238,7 @@ def broadcast_all(*values: Any) -> list[Tensor]:
 
 
 def _as_floats(value: Any, dtype: Any) -> Any:
-    return value if value.dtype.kind == "f" else value.to("float32" if dtype is None else dtype)
+    return value if kind_of(value.dtype) == "f" else value.to("float32" if dtype is None else dtype)
 
 
 def standard_normal(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -252,7 +253,7 @@ def uniform(shape: tuple[int, ...], like: Tensor) -> Tensor:
 
 
 def finfo_of(like: Tensor) -> Any:
-    return np.finfo(like.dtype)
+    return finfo(like.dtype)
 
 
 def clamp_probs(probs: Tensor) -> Tensor:

@@ -7,6 +7,9 @@ import itertools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+import numpy as np
+
+from dl4all.ops.core.dtypes import BFLOAT16
 from dl4all.ops.core.limits import host_memory
 from dl4all.ops.core.tensor_base import Array, TensorBase, check_repeated, from_host
 from dl4all.ops.indexing.indices import NDArray
@@ -19,6 +22,12 @@ R = TypeVar("R")
 def to_device_of(like: Array, array: NDArray) -> Array:
     """The array as a tensor on the device of `like`; on the CPU it keeps the array's memory."""
     return from_host(type(like).result_class, array, like.device, copy=False)
+
+
+def numbers(tensor: TensorBase) -> NDArray:
+    """The elements on the host, as NumPy can sort and compare them: float32 in place of bfloat16."""
+    array = tensor.on_host()
+    return array.astype(np.float32) if array.dtype == BFLOAT16 else array
 
 
 def computed_on_host(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

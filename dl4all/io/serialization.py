@@ -31,6 +31,7 @@ from dl4all.io.weight_file import (
 )
 from dl4all.io.weights import load_weights, save_weights
 from dl4all.nn.module import Parameter
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.tensor_base import Size
 from dl4all.scheduler.device.current import device
 from dl4all.scheduler.device.device import Device
@@ -115,7 +116,7 @@ def load(
             take; raise it for a file to be trusted.
 
     Returns:
-        The object. bfloat16 comes as float32, which loses nothing; tensors that shared memory share it.
+        The object. Tensors that shared memory share it.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -318,6 +319,6 @@ class _Rebuild:
         tensor = Tensor(flat.storage, record.shape, flat.dtype, flat.device, record.strides, offset)
         if record.is_parameter:
             return Parameter(tensor, record.requires_grad)
-        if record.requires_grad and tensor.dtype.kind == "f":
+        if record.requires_grad and kind_of(tensor.dtype) == "f":
             tensor.requires_grad_()
         return tensor

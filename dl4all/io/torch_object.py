@@ -22,6 +22,7 @@ STORAGES = {
     "float64": "DoubleStorage",
     "float32": "FloatStorage",
     "float16": "HalfStorage",
+    "bfloat16": "BFloat16Storage",
     "int64": "LongStorage",
     "int32": "IntStorage",
     "int16": "ShortStorage",
@@ -75,12 +76,11 @@ class StoredTensor:
 
     def view(self, values: Array) -> Array:
         """The tensor as a view of its storage's decoded elements."""
-        itemsize = self.element.itemsize
         array: Array = np.ndarray(
             self.shape,
             values.dtype,
             buffer=values,
-            offset=self.offset // itemsize * values.itemsize,
+            offset=self.offset,
             strides=[stride * values.itemsize for stride in self.strides],
         )
         return array
@@ -240,7 +240,6 @@ _GLOBALS: dict[str, object] = {
     "torch.nn.parameter.Parameter": Constructor(_parameter),  # before torch 0.4
     "torch.storage.UntypedStorage": Element("uint8"),
     **{f"torch.{storage}": Element(name) for name, storage in STORAGES.items()},
-    "torch.BFloat16Storage": Element("bfloat16"),
     **{f"torch.{name}": Element(name) for name in LAYOUTS},
 }
 

@@ -30,9 +30,9 @@ def load_torch(path: StrPath, *, max_tensors: int = MAX_TENSORS, key: str | None
 
     The file is a state dict, or a checkpoint that holds one under "state_dict" or "model"; a warning then
     names what else there is, which :func:`dl4all.load` reads. Arrays have the shape, the element type and
-    the memory layout that the tensors had: bfloat16 is widened to float32, and tensors that shared a storage
-    share memory. Those that were expanded, so that elements share memory within a tensor, come as copies; all
-    copies of a file take at most 64 MiB.
+    the memory layout that the tensors had, and tensors that shared a storage share memory. Those that were
+    expanded, so that elements share memory within a tensor, come as copies; all copies of a file take at
+    most 64 MiB.
 
     Args:
         path: a file written by `torch.save` or `dl.save`, in the zip format or the one before torch 1.6.
@@ -41,7 +41,7 @@ def load_torch(path: StrPath, *, max_tensors: int = MAX_TENSORS, key: str | None
         key: the entry of a checkpoint that is the state dict.
 
     Returns:
-        Name -> writable array of float16/32/64, int8/16/32/64, uint8/16/32/64 or bool.
+        Name -> writable array of float16/32/64, bfloat16, int8/16/32/64, uint8/16/32/64 or bool.
 
     Raises:
         FileFormatError: the file is missing, unreadable, damaged, holds no state dict or too many or too

@@ -22,6 +22,7 @@ from dl4all.io.torch_container import DEVICES_FILE
 from dl4all.io.torch_object import STORAGES
 from dl4all.nn.module import Module, Parameter
 from dl4all.nn.state import State
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.tensor_base import Size
 from dl4all.tensor.tensor import Tensor
 
@@ -99,7 +100,7 @@ class Pickled:
             self._parameter(value, place) if isinstance(value, Parameter) else self._tensor(value, place)
         elif isinstance(value, np.dtype) and value.name in STORAGES:
             self._global(f"torch {value.name}")
-        elif isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        elif isinstance(value, np.generic) and kind_of(value.dtype) in "biuf":
             self._write(value.item(), place)
         elif isinstance(value, Size):
             self._global("torch Size")

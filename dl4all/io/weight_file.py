@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl4all.errors import ArgumentError, FileFormatError, OutOfMemoryError
+from dl4all.ops.core.dtypes import BFLOAT16
 
 StrPath: TypeAlias = str | PathLike[str]
 Array: TypeAlias = NDArray[Any]
@@ -35,7 +36,7 @@ LAYOUTS = {
     "uint8": "u1",
     "bool": "u1",
 }
-"""NumPy's type codes for the bytes of each element type in a file. NumPy has no bfloat16."""
+"""NumPy's type codes for the bytes of each element type in a file; of bfloat16 that of words."""
 
 
 MAX_TENSORS = 50_000
@@ -173,15 +174,10 @@ def read_bytes(file: BinaryIO, nbytes: int, what: str) -> NDArray[np.uint8]:
 
 
 def decode(raw: NDArray[np.uint8], element: str, order: str = "<") -> Array:
-    """Bytes as a flat array of the element type, in this machine's byte order; a view where possible.
-
-    bfloat16 is the upper half of a float32, so widening it loses nothing.
-    """
+    """Bytes as a flat array of the element type, in this machine's byte order; a view where possible."""
     layout = np.dtype(order + LAYOUTS[element])
     values = raw[: raw.size - raw.size % layout.itemsize].view(layout)
-    if element == "bfloat16":
-        return np.asarray((values.astype(np.uint32) << np.uint32(16)).view(np.float32))
     if element == "bool":
         return np.asarray(np.not_equal(values, 0))  # NumPy allows no other bytes than 0 and 1 in bools
     native: Array = values.astype(layout.newbyteorder("="), copy=False)
-    return native
+    return native.view(BFLOAT16) if element == "bfloat16" else native

@@ -49,7 +49,7 @@ _ELEMENTS = {
     "BOOL": "bool",
 }
 TORCH_SUFFIXES = (".pth", ".pt", ".ckpt", ".bin")
-_SAVED = {name for name in _ELEMENTS.values() if name != "bfloat16"}
+_SAVED = set(_ELEMENTS.values())
 
 
 def load_weights(
@@ -65,8 +65,8 @@ def load_weights(
             a warning names what else there is.
 
     Returns:
-        Name -> writable array of float16/32/64, int8/16/32/64, uint8/16/32/64 or bool, in the file's
-        shapes; bfloat16 is widened to float32, which loses nothing.
+        Name -> writable array of float16/32/64, bfloat16 (of ml_dtypes), int8/16/32/64, uint8/16/32/64 or
+        bool, in the file's shapes.
 
     Raises:
         FileFormatError: the file is missing, empty, a directory, truncated, damaged, hostile, in neither
@@ -103,7 +103,7 @@ def save_weights(path: StrPath, arrays: Mapping[str, Array | Tensor]) -> None:
         path: the file to write; its folder must exist. The suffixes `.pth`, `.pt`, `.ckpt` and `.bin` make
             it a PyTorch state dict, any other one a safetensors file.
         arrays: name -> array or tensor of any shape and layout, of float16/32/64, int8/16/32/64,
-            uint8/16/32/64 or bool; a PyTorch state dict has no uint16/32/64.
+            uint8/16/32/64, bfloat16 or bool; a PyTorch state dict has no uint16/32/64.
 
     Raises:
         ArgumentError: a name is no text, or is reserved by the format.
@@ -139,7 +139,7 @@ def _read_safetensors(path: StrPath, file: BinaryIO, limits: ReadLimits) -> dict
         if header.count(b":") + header.count(b",") > limits.header_values:
             raise limits.refusal(f"a header of more than {limits.header_values} values")
     # The package checks that the header is valid JSON and that the tensors fill the file exactly, without
-    # overlap. It cannot convert bfloat16 to NumPy, so the bytes are read here.
+    # overlap. It knows no bfloat16 of NumPy's, so the bytes are read here.
     try:
         with safe_open(path, framework="np"):
             pass

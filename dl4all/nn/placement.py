@@ -10,6 +10,7 @@ import numpy as np
 from dl4all.errors import DTypeError, ModuleError
 from dl4all.nn import state
 from dl4all.ops.core.arguments import named_cpu
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
 from dl4all.scheduler.device.current import cuda_device
 from dl4all.scheduler.device.device import Device
@@ -57,14 +58,14 @@ class PlacementMethods:
         """
         named = tuple(part for part in targets if part is not None and not isinstance(part, bool))
         target, float_dtype = device_and_dtype(named, device, dtype)
-        if float_dtype is not None and float_dtype.kind != "f":
+        if float_dtype is not None and kind_of(float_dtype) != "f":
             raise DTypeError(
                 f"[to] networks are made of floats, got {float_dtype}; convert its inputs instead"
             )
         changes: dict[int, tuple[Tensor, Device, np.dtype[Any]]] = {}  # a tensor may have several names
         for tensor in _dense(self._state()):
             new_device = target or tensor.device
-            is_float = tensor.dtype.kind == "f"
+            is_float = kind_of(tensor.dtype) == "f"
             new_dtype = float_dtype if float_dtype is not None and is_float else tensor.dtype
             if tensor.device is not new_device or tensor.dtype != new_dtype:
                 changes[id(tensor)] = tensor, new_device, new_dtype
@@ -133,6 +134,10 @@ class PlacementMethods:
     def half(self: M) -> M:
         """Convert to float16."""
         return self.to("float16")
+
+    def bfloat16(self: M) -> M:
+        """Convert to bfloat16."""
+        return self.to("bfloat16")
 
     def double(self: M) -> M:
         """Convert to float64."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 from dl4all import ops
 from dl4all.autograd.backward_pass import grad
 from dl4all.nn import functional
-from dl4all.ops.core import tape
+from dl4all.ops.core import autocast, tape
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import fill_with, fresh_copy, new_like
@@ -41,7 +41,11 @@ class Steps(NamedTuple):
 
 def run(x: Tensor, states: States, weights: Weights, how: Steps) -> tuple[Tensor, States]:
     """Run a layer over packed rows (rows, features); returns the outputs and the last states."""
-    inputs = (x, *states, *weights)
+    inputs: Sequence[Any] = (x, *states, *weights)
+    if autocast.blocks:
+        inputs, _ = autocast.cast_operands(how.mode, "lower", inputs, {})
+        first = 1 + len(states)
+        x, states, weights = inputs[0], tuple(inputs[1:first]), Weights(*inputs[first:])
     if any(isinstance(t, BatchedTensorBase) for t in inputs) or not fits(x, weights, how):
         return by_steps(x, states, weights, how)
     saves = tape.state.enabled and any(map(tape.wants_gradient, inputs))

@@ -13,6 +13,7 @@ from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError, WeightsError
 from dl4all.nn.hooks import Hook, Hooks
 from dl4all.nn.parameter import Parameter, is_lazy
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.memory.transfer import upload
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor.tensor import Tensor
@@ -186,7 +187,7 @@ def _numbers(name: str, value: object) -> npt.NDArray[Any]:
         WeightsError: it holds no numbers.
     """
     array = value.detach().numpy() if isinstance(value, Tensor) else np.asarray(value)
-    if array.dtype.kind not in "biuf":
+    if kind_of(array.dtype) not in "biuf":
         raise WeightsError(f"{name} must be an array of numbers, got {type(value).__name__} of {array.dtype}")
     return array
 

@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.dtypes import finfo
 from dl4all.optim.optimizer import Optimizer, ParamsT
 from dl4all.optim.state.options import check_not_negative, number
 from dl4all.optim.state.saved_state import check_counts, check_numbers, on_host
@@ -91,7 +90,7 @@ class Adafactor(Optimizer):
             state.update({name: g.new_zeros(shape) for name, shape in _shapes(p).items()})
         state["step"] += 1
         step, lr = state["step"], number(group["lr"])
-        eps = float(np.finfo(p.dtype).eps) if group["eps"][0] is None else group["eps"][0]
+        eps = float(finfo(p.dtype).eps) if group["eps"][0] is None else group["eps"][0]
         weight = float(step) ** group["beta2_decay"]
         size = _root_mean_square(p).clamp(min=group["eps"][1]) * min(lr, 1.0 / math.sqrt(step))
         if group["weight_decay"]:

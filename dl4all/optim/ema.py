@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.kernels.multi_tensor import MultiTensor
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.memory.copy import fresh_copy, overwrite
@@ -154,7 +155,7 @@ class EMA:
         mine, theirs = [p.shape for p in self.params], [array.shape for array in saved]
         if mine != theirs:
             raise ArgumentError(f"[EMA] the parameters have shapes {mine}, the state's {theirs}")
-        if any(array.dtype.kind not in "biuf" for array in saved):
+        if any(kind_of(array.dtype) not in "biuf" for array in saved):
             raise ArgumentError("[EMA] the state's averages must be numbers")
         try:
             valid = 0 <= float(found["decay"]) <= 1 and int(found["updates"]) >= 0

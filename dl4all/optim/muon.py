@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from dl4all.errors import ArgumentError
-from dl4all.ops.memory.bfloat16 import bfloat16_to_float32, float32_to_bfloat16
 from dl4all.optim.optimizer import Optimizer, ParamsT
 from dl4all.optim.state.options import check_not_negative, number
 from dl4all.tensor.tensor import Tensor
@@ -122,8 +119,7 @@ def _orthogonal(update: Tensor, group: dict[str, Any]) -> Tensor:
 
 def _rounded(x: Tensor) -> Tensor:
     """float32 rounded to the precision of bfloat16."""
-    rounded: Any = bfloat16_to_float32(float32_to_bfloat16(x.to(np.float32)))
-    return rounded  # type: ignore[no-any-return]
+    return x.bfloat16().float()
 
 
 def _rate_factor(p: Tensor, adjustment: str | None) -> float:

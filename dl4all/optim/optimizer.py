@@ -12,6 +12,7 @@ from dl4all.autograd import enable_grad
 from dl4all.autograd.backward_pass import reset_gradients
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.limits import real
 from dl4all.ops.core.removable_handle import RemovableHandle, add_hook
 from dl4all.ops.core.tensor_base import TensorBase
@@ -149,7 +150,7 @@ class Optimizer:
                 raise ArgumentError(f"[{self._name}] expected tensors as parameters, got {type(p).__name__}")
             if id(p) in known:
                 raise ArgumentError(f"[{self._name}] a parameter of shape {p.shape} was given twice")
-            if p.dtype.kind != "f" or (p.grad_meta is not None and p.grad_meta.node is not None):
+            if kind_of(p.dtype) != "f" or (p.grad_meta is not None and p.grad_meta.node is not None):
                 raise ArgumentError(
                     f"[{self._name}] cannot change a tensor of {p.dtype} that "
                     "an op made; pass the tensors of floats that it came from"

@@ -12,6 +12,7 @@ from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError
 from dl4all.nn.module import Module
 from dl4all.nn.modules.normalization import BatchNorm
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.kernels.multi_tensor import MultiTensor
 from dl4all.optim.ema import move_averages
 from dl4all.optim.lr_scheduler.base import LRScheduler, per_group
@@ -229,9 +230,9 @@ def _move_lists(
 ) -> None:
     pairs = list(zip(params, averages, strict=True))
     with no_grad():
-        move_averages([(p, mean) for p, mean in pairs if mean.dtype.kind == "f"], weight, plans)
+        move_averages([(p, mean) for p, mean in pairs if kind_of(mean.dtype) == "f"], weight, plans)
         for p, mean in pairs:
-            if mean.dtype.kind != "f":
+            if kind_of(mean.dtype) != "f":
                 mean.copy_(mean + (p - mean) * weight)
 
 

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.ops.core.default_dtype import MissingDType, default
+from dl4all.ops.core.default_dtype import default
+from dl4all.ops.core.dtypes import DTYPES
 from dl4all.ops.core.limits import check_shape
 from dl4all.ops.core.strides import sizes
-from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Shape, TensorBase
+from dl4all.ops.core.tensor_base import DTypeLike, Shape, TensorBase
 from dl4all.scheduler.device.current import device as open_device
 from dl4all.scheduler.device.device import Device
 
@@ -46,8 +47,6 @@ def checked_dtype(dtype: DTypeLike, op: str = "tensor") -> np.dtype[Any]:
     Raises:
         DTypeError: it is no dtype, or not one that tensors can have.
     """
-    if isinstance(dtype, MissingDType):
-        raise dtype.error(op)
     try:
         named = np.dtype(dtype)
     except TypeError as error:
@@ -127,8 +126,6 @@ def _dtype_or_none(target: DeviceLike | DTypeLike) -> np.dtype[Any] | None:
     """
     if isinstance(target, (Device, int)):
         return None
-    if isinstance(target, MissingDType):
-        raise target.error("to")
     if target is None:  # to NumPy it means float64
         raise DTypeError("[to] expected a device or a dtype, got None")
     try:

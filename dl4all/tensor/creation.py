@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dl4all.errors import DTypeError
 from dl4all.ops.core.arguments import named_cpu
 from dl4all.ops.core.default_dtype import default
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.limits import check_host_memory, host_memory
 from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import NUMBERS
@@ -87,7 +88,7 @@ def tensor(
         array = np.asarray(data)
     except ValueError as error:
         raise DTypeError(f"[tensor] the data is not rectangular: {error}") from None
-    if array.dtype.kind not in "biuf":
+    if kind_of(array.dtype) not in "biuf":
         raise DTypeError(f"[tensor] expected numbers, got elements of dtype {array.dtype}")
     target = array.dtype
     if dtype is not None:

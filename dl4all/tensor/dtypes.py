@@ -9,6 +9,8 @@ import numpy as np
 from dl4all.errors import DTypeError
 from dl4all.ops.core.arguments.mixed_dtypes import scalars_of_another_dtype
 from dl4all.ops.core.default_dtype import default
+from dl4all.ops.core.dtypes import finfo as finfo
+from dl4all.ops.core.dtypes import kind_of, promoted
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.promotion import promote
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, TensorBase
@@ -52,7 +54,7 @@ def set_default_dtype(d: DTypeLike) -> None:
     give float32 all the same.
 
     Args:
-        d: float32, float64 or float16.
+        d: float32, float64, float16 or bfloat16.
 
     Raises:
         DTypeError: it is none of those.
@@ -65,7 +67,7 @@ def set_default_dtype(d: DTypeLike) -> None:
         >>> dl.set_default_dtype(dl.float32)
     """
     dtype = checked_dtype(d, "set_default_dtype")
-    if dtype.kind != "f":
+    if kind_of(dtype) != "f":
         raise DTypeError(f"[set_default_dtype] expected a dtype of floats, got {dtype}")
     default.dtype = dtype
 
@@ -82,7 +84,12 @@ def set_default_tensor_type(t: object) -> None:
         >>> import dl4all as dl
         >>> dl.set_default_tensor_type(dl.FloatTensor)
     """
-    names = {"FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16"}
+    names = {
+        "FloatTensor": "float32",
+        "DoubleTensor": "float64",
+        "HalfTensor": "float16",
+        "BFloat16Tensor": "bfloat16",
+    }
     name = t if isinstance(t, str) else getattr(t, "__name__", str(t))
     if name.rpartition(".")[2] not in names:
         raise DTypeError(
@@ -94,7 +101,6 @@ def set_default_tensor_type(t: object) -> None:
     set_default_dtype(names[name.rpartition(".")[2]])
 
 
-finfo = np.finfo
 iinfo = np.iinfo
 
 
@@ -117,7 +123,7 @@ def is_floating_point(input: TensorBase) -> bool:
         >>> dl.is_floating_point(dl.tensor([1.0])), dl.is_floating_point(dl.tensor([1]))
         (True, False)
     """
-    return bool(input.dtype.kind == "f")
+    return bool(kind_of(input.dtype) == "f")
 
 
 def is_complex(input: TensorBase) -> bool:
@@ -139,7 +145,7 @@ def is_signed(input: TensorBase) -> bool:
         >>> dl.is_signed(dl.tensor([1])), dl.is_signed(dl.tensor([True]))
         (True, False)
     """
-    return input.dtype.kind in "fi"
+    return kind_of(input.dtype) in "fi"
 
 
 def is_same_size(input: TensorBase, other: TensorBase) -> bool:
@@ -191,7 +197,7 @@ def result_type(tensor1: TensorBase | Scalar, tensor2: TensorBase | Scalar) -> n
 
 
 def _dtype_of_numbers(*numbers: Scalar) -> np.dtype[Any]:
-    kinds = [np.asarray(number).dtype.kind for number in numbers]
+    kinds = [kind_of(np.asarray(number).dtype) for number in numbers]
     return np.dtype("float32" if "f" in kinds else "int64" if set(kinds) & {"i", "u"} else "bool")
 
 
@@ -207,9 +213,9 @@ def promote_types(type1: DTypeLike, type2: DTypeLike) -> np.dtype[Any]:
         (dtype('float16'), dtype('int16'))
     """
     first, second = checked_dtype(type1), checked_dtype(type2)
-    if DTYPE_KIND_ORDER[first.kind] != DTYPE_KIND_ORDER[second.kind]:
-        return max(first, second, key=lambda dtype: DTYPE_KIND_ORDER[dtype.kind])
-    return np.promote_types(first, second)
+    if DTYPE_KIND_ORDER[kind_of(first)] != DTYPE_KIND_ORDER[kind_of(second)]:
+        return max(first, second, key=lambda dtype: DTYPE_KIND_ORDER[kind_of(dtype)])
+    return promoted(first, second)
 
 
 def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:
@@ -224,4 +230,4 @@ def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:
         (True, False)
     """
     first, second = checked_dtype(from_), checked_dtype(to)
-    return DTYPE_KIND_ORDER[first.kind] <= DTYPE_KIND_ORDER[second.kind]
+    return DTYPE_KIND_ORDER[kind_of(first)] <= DTYPE_KIND_ORDER[kind_of(second)]

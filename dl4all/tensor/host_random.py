@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.functions.host import computed_on_host
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.dtypes import finfo, kind_of
 from dl4all.ops.core.expressions import philox
 from dl4all.ops.core.limits import check_shape, host_memory, integer
 from dl4all.ops.core.tensor_base import DTypeLike, Shape, TensorBase
@@ -101,7 +102,7 @@ def weighted_indices(
     Raises:
         ArgumentError, DTypeError
     """
-    if input.dtype.kind != "f":
+    if kind_of(input.dtype) != "f":
         raise DTypeError(f"[multinomial] expected weights as floats, got {input.dtype}")
     integer("multinomial", "num_samples", num_samples)
     if len(input.shape) not in (1, 2) or num_samples < 1:
@@ -169,9 +170,9 @@ def _unit_floats(amount: int, generator: Generator | None) -> npt.NDArray[np.flo
 
 def _exact_range(dtype: np.dtype[Any]) -> tuple[int, int]:
     """The smallest and the largest whole number of the range that a dtype holds exactly."""
-    if dtype.kind == "f":
-        limit = 2 ** (np.finfo(dtype).nmant + 1)
+    if kind_of(dtype) == "f":
+        limit = 2 ** (finfo(dtype).nmant + 1)
         return -limit, limit
-    if dtype.kind == "b":
+    if kind_of(dtype) == "b":
         return 0, 1
     return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.dtypes import BFLOAT16
 
 __all__ = ["set_printoptions"]
 
@@ -66,6 +67,8 @@ def set_printoptions(
 def text_of(elements: npt.NDArray[Any], prefix: str) -> str:
     """Elements as they stand in the ``repr`` of a tensor."""
     options: dict[str, Any] = {}
+    if elements.dtype == BFLOAT16:
+        elements = elements.astype(np.float32)  # whose digits NumPy chooses by what it is told
     digits, scientific = _options["precision"], _options["sci_mode"]
     if scientific and elements.dtype.kind == "f":
         options["formatter"] = {"float_kind": lambda number: f"{number:.{digits}e}"}

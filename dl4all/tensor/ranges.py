@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.limits import MEMORY_ELEMENTS, check_shape, host_memory, integer, real
 from dl4all.ops.core.promotion import check_fits
 from dl4all.ops.core.tensor_base import DTypeLike
@@ -71,7 +72,7 @@ def arange(
         raise ArgumentError("[arange] the step must not be 0")
     count = _count(int(start), int(end), int(step)) if whole else _count(start, end, step)
     check_shape("arange", (count,))
-    if result_dtype.kind in "iu":
+    if kind_of(result_dtype) in "iu":
         start, step = math.trunc(start), math.trunc(step)
     for number in (start, start + (count - 1) * step) if count else ():
         check_fits("arange", number, result_dtype)
@@ -122,7 +123,7 @@ def _spaced(name: str, start: float, end: float, steps: int, dtype: np.dtype[Any
     """
     low, high = real(name, "start", start), real(name, "end", end)
     check_shape(name, (integer(name, "the number of steps", steps, least=0),))
-    if dtype.kind in "iu":
+    if kind_of(dtype) in "iu":
         low, high = float(math.trunc(low)), float(math.trunc(high))
     with host_memory(name):
         return np.linspace(low, high, steps)

@@ -18,6 +18,7 @@ from dl4all import ops
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.arguments.tensor_like import TensorLike
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.primitives import primitives
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, Shape, TensorBase
@@ -396,7 +397,7 @@ def sparse_coo_tensor(
     array = indices.numpy() if isinstance(indices, Tensor) else np.asarray(indices)
     if not array.size:
         array = array.astype(np.int64)
-    if array.dtype.kind not in "iu":
+    if kind_of(array.dtype) not in "iu":
         raise DTypeError(f"[sparse_coo_tensor] indices must be integers, got {array.dtype}")
     if array.ndim != 2 or not numbers.shape or array.shape[1] != numbers.shape[0]:
         raise ShapeError(

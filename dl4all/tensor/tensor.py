@@ -13,6 +13,7 @@ from dl4all.errors import ArgumentError, GradientError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.arguments import named_cpu
 from dl4all.ops.core.checks import broadcasts_to
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.limits import host_memory
 from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import NUMBERS
@@ -412,7 +413,7 @@ class Tensor(
             raise ShapeError(f"[sum_to_size] shape {shape} does not broadcast to {self.shape}")
         if shape and shape == self.shape:
             return self
-        return unshared(ops.sum_to(self.to("int64") if self.dtype.kind == "b" else self, shape), self)
+        return unshared(ops.sum_to(self.to("int64") if kind_of(self.dtype) == "b" else self, shape), self)
 
     # Copies and other libraries
 

@@ -15,6 +15,7 @@ from dl4all import nn
 from dl4all.autograd import no_grad
 from dl4all.data import DataLoader, TensorDataset, random_split, shifted
 from dl4all.errors import ConfigError, Dl4allError
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.optim import EMA
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor import from_numpy, manual_seed
@@ -120,7 +121,7 @@ def _prepare(
     schedule = config.schedule and config.schedule.make(
         optimizer, **{**{k: v for k, v in lengths.items() if k in known}, **config.schedule.options}
     )
-    binary = targets.dtype.kind == "f"
+    binary = kind_of(targets.dtype) == "f"
     trainer = Trainer(
         model,
         nn.BCEWithLogitsLoss() if binary else nn.CrossEntropyLoss(),

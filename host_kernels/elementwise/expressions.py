@@ -234,6 +234,8 @@ def load_element(code: Code, value: IrValue, dtype: str, compute: str) -> IrValu
         compute: the dtype in which the op computes, or ``bool`` for conditions.
     """
     target = expression_type(compute)
+    if dtype == "bfloat16":
+        value = code.float_of_bfloat16(value)
     if dtype in ("bool", "uint8"):
         value = code.unsigned(value, "i32")
     return code.convert(value, target)
@@ -242,6 +244,10 @@ def load_element(code: Code, value: IrValue, dtype: str, compute: str) -> IrValu
 def store_element(code: Code, value: Printed, dtype: str, lanes: int) -> IrValue:
     """The element that is written for an expression's value, for a result of a dtype."""
     memory = LLVM_TYPES[dtype]
+    if dtype == "bfloat16":
+        if not isinstance(value, IrValue):
+            value = code.constant(vector("float", lanes), value)
+        return code.bfloat16_of_float(code.convert(value, "float"))
     if not isinstance(value, IrValue):
         return code.constant(vector(memory, lanes), value)
     if dtype == "bool" and element_of(value.type) != "i1" and value.is_float:
@@ -255,6 +261,6 @@ def expression_type(dtype: str) -> str:
     >>> expression_type("uint8"), expression_type("float64")
     ('i32', 'double')
     """
-    if dtype == "float16":
+    if dtype in ("float16", "bfloat16"):
         return "float"
     return "i32" if dtype in NARROW else LLVM_TYPES[dtype]

@@ -12,11 +12,13 @@ from dl4all.runtime.cpu.llvm.ir import FLOATS, Code, IrValue, Operand, element_o
 
 MEMORY_TYPES = {
     "float32": "float", "float64": "double", "float16": "half", "int64": "i64", "int32": "i32",
-    "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "u1",
+    "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "u1", "bfloat16": "bf16",
 }  # fmt: skip
-"""LLVM's types by dtype, and two more: ``"u8"`` and ``"u1"`` are bytes without a sign, and 0 or 1."""
+"""LLVM's types by dtype, and three more: ``"u8"`` and ``"u1"`` are bytes without a sign, and 0 or 1,
+``"bf16"`` the upper halves of floats."""
 
 UNSIGNED = ("u8", "u1")
+WORDS = {"u8": "i8", "u1": "i8", "bf16": "i16"}
 
 
 def memory_type(dtype: np.dtype[Any]) -> str:
@@ -39,7 +41,7 @@ def converts_half() -> bool:
 
 def in_memory(type: str) -> str:
     """LLVM's type for one of MEMORY_TYPES."""
-    return "i8" if type in UNSIGNED else type
+    return WORDS.get(type, type)
 
 
 def loaded(
@@ -48,6 +50,8 @@ def loaded(
     """Elements of a memory type from number `index` on, converted to a scalar or vector type."""
     x = code.load(pointer, index, vector(in_memory(source), lanes_of(type)), mask)
     element = element_of(type)
+    if source == "bf16":
+        return code.convert(code.float_of_bfloat16(x), element)
     if source in UNSIGNED and element != "i8":
         return code.convert(code.unsigned(x, "i32"), element) if element != "i16" else code.unsigned(x, "i16")
     return code.convert(x, element)
@@ -61,6 +65,8 @@ def stored(
         value = code.convert(value, "float")  # processors round to float16 from there
     if target == "u1":
         value = code.convert(value.differs(0), "i8")
+    if target == "bf16":
+        value = code.bfloat16_of_float(code.convert(value, "float"))
     code.store(code.convert(value, in_memory(target)), pointer, index, mask)
 
 
@@ -70,16 +76,20 @@ def converted(code: Code, x: IrValue, source: str, target: str) -> IrValue:
         return x
     if source == "half":
         x, source = code.convert(x, "float"), "float"
+    if source == "bf16":
+        x, source = code.float_of_bfloat16(x), "float"
     if target == "u1":
         return code.convert(x.differs(0), "i8")
     element = in_memory(target)
     if source in UNSIGNED:
         if element == "i8":
             return x
-        wide = "i32" if element in FLOATS else element
+        wide = "i32" if element in FLOATS or target == "bf16" else element
         x, source = code.unsigned(x, wide), wide
-    if target == "half":
+    if target in ("half", "bf16"):
         x, source = code.convert(x, "float"), "float"
+        if target == "bf16":
+            return code.bfloat16_of_float(x)
     elif source in FLOATS and element in ("i8", "i16"):
         x = code.convert(x, "i32")
     return code.convert(x, element)

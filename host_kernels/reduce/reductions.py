@@ -19,6 +19,7 @@ from dl4all.host_kernels.reduce.reduction_units import (
     Types,
     reduction,
 )
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import merge_axes
@@ -157,15 +158,15 @@ def types_of(kind: str, source: np.dtype[Any], target: np.dtype[Any]) -> Types:
         NoKernel: there is no such conversion.
     """
     read, written = memory_type(source), memory_type(target)
-    element = {"half": "float", "u8": "i16", "u1": "i16"}.get(read, read)
+    element = {"half": "float", "bf16": "float", "u8": "i16", "u1": "i16"}.get(read, read)
     if kind in EXTREMES:
         return Types(read, element, element, element, written)
     if kind == "count":
         return Types(read, element, "i64", "i64", written)
-    if target.kind == "f":
+    if kind_of(target) == "f":
         total = "double" if target == np.float64 or kind == "prod" else "float"  # errors of products add up
         return Types(read, total, total, "double", written)
-    if target.kind in "iu" and source.kind in "iub":
+    if kind_of(target) in "iu" and kind_of(source) in "iub":
         return Types(read, "i64", "i64", "i64", written)
     raise NoKernel(f"{kind} of {source} as {target}")
 
@@ -245,6 +246,6 @@ def prepare_norm(out: ArrayLayout, x: ArrayLayout, p: Any, dim: Any, keepdim: bo
         NoKernel: the order is another one than 1 and 2, or see :func:`reduction_launch`.
     """
     order = 2.0 if p == "fro" else float(p)
-    if order not in NORMS or x.dtype.kind != "f":
+    if order not in NORMS or kind_of(x.dtype) != "f":
         raise NoKernel(f"norm of order {p} of {x.dtype}")
     return reduction_launch(NORMS[order], out, x, axes_of("norm", dim, len(x.shape)))

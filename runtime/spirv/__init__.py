@@ -14,7 +14,7 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.runtime.records import file_cache
 from dl4all.runtime.spirv import compilers, module_store
 from dl4all.runtime.spirv.reflect import BufferBinding, Interface, reflect
+from dl4all.runtime.spirv.storage_types import NotRewritable, StorageType, rewrite
 
 __all__ = ["BufferBinding", "Interface", "Shader", "SpirvModule", "build", "load"]
 
@@ -63,10 +64,46 @@ class Shader:
         texts = dict(self.defines) | {name: str(value) for name, value in macros.items()}
         return replace(self, defines=tuple(sorted(texts.items())))
 
+    def storing(self, types: Sequence[StorageType | None]) -> Shader:
+        """The same shader with floats of 16 bits at some bindings, in their order, where it has float32.
+
+        >>> Shader("a.comp").storing([StorageType("bfloat16", in_words=True), None]).defines
+        (('STORAGE', 'bfloat16_words,'),)
+        """
+        return self.with_macros({STORAGE: ",".join(map(_storage_name, types))})
+
+    @property
+    def plain(self) -> Shader:
+        """The same shader with float32 at all bindings.
+
+        >>> Shader("a.comp").storing([StorageType("float16")]).plain
+        Shader(path='a.comp', defines=(), source='')
+        """
+        return replace(self, defines=tuple(one for one in self.defines if one[0] != STORAGE))
+
     @property
     def name(self) -> str:
         """The path and the defines: what errors and profiles show."""
         return " ".join([self.path, *(f"-D{name}={value}" for name, value in sorted(self.defines))])
+
+
+STORAGE = "STORAGE"
+"""The macro that names the floats that bindings hold: the module is rewritten, see storage_types.py."""
+
+WORDS = "_words"
+
+
+def _storage_name(type: StorageType | None) -> str:
+    return "" if type is None else type.element + WORDS * type.in_words
+
+
+def _storage_types(names: str) -> dict[int, StorageType]:
+    """The types by binding, of what :meth:`Shader.storing` wrote."""
+    return {
+        binding: StorageType(name.removesuffix(WORDS), name.endswith(WORDS))
+        for binding, name in enumerate(names.split(","))
+        if name
+    }
 
 
 class DeclaredConstants(Protocol):
@@ -177,6 +214,16 @@ def build(
 
 
 def _find_or_compile(shader: Shader, root: Path) -> SpirvModule:
+    """
+    Raises:
+        NotRewritable: it cannot hold floats of 16 bits where it is asked to.
+    """
+    stored = dict(shader.defines).get(STORAGE)
+    if stored is not None:
+        try:
+            return _module(shader, rewrite(load(shader.plain, root).code, _storage_types(stored)))
+        except NotRewritable as error:
+            raise NotRewritable(f"{shader.name}: {error}") from None
     key = _key(shader, root)
     module = _read(shader, module_store.bundled_file(root, key))
     if module is None:

@@ -34,10 +34,19 @@ layout(local_size_x = SIZE) in;
 const uint BLOCK = 64;  // steps of an invocation that are summed apart, so that long sums keep their digits
 #if SUBGROUPS
 layout(binding = 0) readonly buffer X { vec4 x[]; };
-#else
+#elif MERGE
 layout(binding = 0) readonly buffer X { uint x[]; };
+#else
+layout(binding = 0) readonly buffer X { float x[]; };
 #endif
-layout(binding = 1) writeonly buffer Y { uint y[]; };
+#if WIDE
+#define WORD uint
+#define WORD_OF(bits) (bits)
+#else
+#define WORD float  // of results, and of the bits of states
+#define WORD_OF(bits) uintBitsToFloat(bits)
+#endif
+layout(binding = 1) writeonly buffer Y { WORD y[]; };
 layout(push_constant) uniform Push {
     uint outputs, size;   // elements of the result, and how many are reduced to each
     uint lanes, columns;  // columns: workgroups along x, the other ones along z
@@ -82,11 +91,7 @@ State accumulate(uint o, uint first, uint last, uint step) {
     return result;
 }
 #else
-#if SUBGROUPS
 #define ELEMENT_AT(at) x[at]
-#else
-#define ELEMENT_AT(at) uintBitsToFloat(x[at])
-#endif
 #ifdef PROLOGUE
 #define SOURCE(i) ELEMENT_AT(p.x_offset + i)
 #define SOURCE_FOURS SUBGROUPS
@@ -237,13 +242,13 @@ void main() {
     if (p.slices > 1) {
         const uint words[WORDS] = packed(all);
         const uint at = (o * p.slices + gl_WorkGroupID.y) * WORDS;
-        for (uint k = 0; k < WORDS; ++k) y[at + k] = words[k];
+        for (uint k = 0; k < WORDS; ++k) y[at + k] = WORD_OF(words[k]);
     } else {
 #if WIDE
         y[2 * o] = RESULT(all);
         y[2 * o + 1] = 0;
 #else
-        y[o] = floatBitsToUint(epilogue(RESULT(all), o, 0, 0));
+        y[o] = epilogue(RESULT(all), o, 0, 0);
 #endif
     }
 }

@@ -26,7 +26,7 @@ bool counts_in(uint at) {
     const KEY bits = ELEMENT(p.x_offset + at);
 #if KIND == 2 && BYTES == 8
     return (bits.x | (bits.y & 0x7fffffffu)) != 0;
-#elif KIND == 2
+#elif KIND >= 2
     return (bits & (MASK >> 1)) != 0;
 #elif BYTES == 8
     return (bits.x | bits.y) != 0;

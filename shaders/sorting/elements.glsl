@@ -1,5 +1,5 @@
 // Elements of BYTES bytes in words of 32 bits, and their keys: whole numbers in the order of the elements.
-// KIND: 0 unsigned integers and bools, 1 signed integers, 2 floats. nan has the largest key, -0.0 that of 0.0.
+// KIND: 0 unsigned integers and bools, 1 signed integers, 2 floats, 3 bfloat16. nan has the largest key, -0.0 that of 0.0.
 #if BYTES == 8
 #define KEY uvec2  // the low and the high word
 #else
@@ -36,7 +36,7 @@ uint key_of(uint bits) {
     return bits ^ (1u << (8 * BYTES - 1));
 #else
     const uint sign = 1u << (8 * BYTES - 1);
-    const uint infinity = BYTES == 4 ? 0x7f800000u : 0x7c00u;
+    const uint infinity = BYTES == 4 ? 0x7f800000u : KIND == 3 ? 0x7f80u : 0x7c00u;
     const uint magnitude = bits & (sign - 1u);
     if (magnitude > infinity) return MASK;
     if (magnitude == 0) return sign;

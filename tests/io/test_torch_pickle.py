@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dl4all as dl
 from dl4all.errors import FileFormatError
 from dl4all.io import load_torch
 
@@ -33,7 +34,9 @@ def save(obj: object, path: Path, container: str, protocol: int = 2) -> Path:
 
 def expected(tensor: Any) -> np.ndarray[Any, Any]:
     tensor = tensor.detach()
-    array: np.ndarray[Any, Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    if tensor.dtype == torch.bfloat16:
+        return np.asarray(tensor.view(torch.int16).numpy().view(dl.bfloat16))
+    array: np.ndarray[Any, Any] = tensor.numpy()
     return array
 
 

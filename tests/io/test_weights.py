@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, FileFormatError
 from dl4all.io import load_weights, save_weights
 
@@ -76,21 +77,26 @@ def test_the_package_reads_what_we_write_and_the_reverse(tmp_path: Path) -> None
     assert_same(load_weights(str(tmp_path / "theirs")), plain)
 
 
-def test_bfloat16_is_widened(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_bfloat16_is_kept(tmp_path: Path, suffix: str) -> None:
+    """Bit by bit, through PyTorch's files and our own."""
     torch = pytest.importorskip("torch")
+    from safetensors.torch import load_file as load_torch
     from safetensors.torch import save_file as save_torch
 
     everything = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
     tensors = {"all": everything.reshape(256, 256), "one": torch.tensor(1.5, dtype=torch.bfloat16)}
-    save_torch({**tensors, "f32": torch.ones(3)}, tmp_path / "a.safetensors")
-    loaded = load_weights(tmp_path / "a.safetensors")
+    theirs, ours = tmp_path / f"theirs{suffix}", tmp_path / f"ours{suffix}"
+    (save_torch if suffix == ".safetensors" else torch.save)({**tensors, "f32": torch.ones(3)}, theirs)
+    loaded = load_weights(theirs)
+    save_weights(ours, loaded)
+    again = (load_torch if suffix == ".safetensors" else torch.load)(ours)
     for name, tensor in tensors.items():
-        assert loaded[name].dtype == np.float32
+        assert loaded[name].dtype == dl.bfloat16
         assert loaded[name].shape == tuple(tensor.shape)
-        want = tensor.float().numpy()
-        np.testing.assert_array_equal(loaded[name], want)
-        numbers = ~np.isnan(want)
-        assert loaded[name][numbers].tobytes() == want[numbers].tobytes()  # also the sign of zero
+        assert loaded[name].tobytes() == tensor.view(torch.int16).numpy().tobytes()
+        assert again[name].dtype == torch.bfloat16
+        assert torch.equal(again[name].view(torch.int16), tensor.view(torch.int16))
     assert loaded["f32"].tolist() == [1, 1, 1]
 
 

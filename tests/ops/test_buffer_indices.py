@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.op import REGISTRY, Example, Op
 from dl4all.runtime.protocols import Dispatch
 from dl4all.runtime.spirv import Shader, load
@@ -44,7 +45,7 @@ def test_every_op(op: Op[...], case: Example, layout: str) -> None:
     with compared(open_device("vulkan:0")):
         tensors, _ = operands_of(op, case, LAYOUTS[layout], "vulkan:0")
         for tensor in tensors:
-            if tensor is not None and tensor.dtype.kind == "f" and op.grad is not None:
+            if tensor is not None and kind_of(tensor.dtype) == "f" and op.grad is not None:
                 tensor.requires_grad_()
         result = op(*tensors, **dict(case.arguments))
         if result.requires_grad:

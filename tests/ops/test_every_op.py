@@ -17,9 +17,10 @@ import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops import REGISTRY
 from dl4all.ops.core import op as declaration
+from dl4all.ops.core.dtypes import DTYPES, HALVES, kind_of
 from dl4all.ops.core.kernels import launch
 from dl4all.ops.core.op import Example, Op, example, register
-from dl4all.ops.core.tensor_base import DTYPES, Array
+from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.runtime.cpu.backend import CpuBackend
 from dl4all.scheduler import fallback
@@ -169,8 +170,10 @@ def test_other_floats(op: Op[...], case: Example, dtype: str, device: str) -> No
     tensors, elements = operands_of(op, case, transposed, device, dtype)
     result = op(*tensors, **dict(case.arguments))
     expected = reference(op, list(elements), **dict(case.arguments))
+    if op.name == "flash_attention" and np.dtype(dtype) in HALVES:
+        dtype = "float32"  # the logsumexps keep their digits
     large = any(a is not None and a.size > 500 for a in elements)
-    if dtype == "float16" and expected.dtype.kind == "f" and large:
+    if dtype == "float16" and kind_of(expected.dtype) == "f" and large:
         assert (result.dtype, result.shape) == (np.float16, expected.shape)
         close(result.numpy().astype(np.float64), expected, 5e-2)
     else:
@@ -183,7 +186,7 @@ def test_special_values_go_through_as_in_numpy(op: Op[...], case: Example, value
     elements = arrays(op, case)
     first = elements[0]
     assert first is not None
-    if first.dtype.kind in "iu":
+    if kind_of(first.dtype) in "iu":
         pytest.skip("integers have no special values")
     # One in the first place and one in the last, where a kernel's edges are.
     first.reshape(-1)[[0, -1]] = value
@@ -215,19 +218,19 @@ def test_elementwise_ops_take_every_dtype(op: Elementwise[...], dtype: np.dtype[
     if (VALIDATED or device.startswith("kompute")) and dtype not in dealt(op.name, DTYPES, 3):
         return
     rng = generator(op.name, dtype)
-    if dtype.kind not in op.kinds:  # such as - of bools
+    if kind_of(dtype) not in op.kinds:  # such as - of bools
         tensors = [dl.tensor(numbers(rng, (7, 5), dtype), device=device) for _ in op.arrays]
         with pytest.raises(DTypeError, match=rf"\[{op.name}\] {dtype} is not supported"):
             op(*tensors)
         return
-    arguments: dict[str, Any] = UNSIGNED_ARGUMENTS.get(op.name, {}) if dtype.kind == "u" else {}
+    arguments: dict[str, Any] = UNSIGNED_ARGUMENTS.get(op.name, {}) if kind_of(dtype) == "u" else {}
     # The kernels of any strides, of contiguous operands, and of those that go by four.
     for shape, layout in (((7, 5), transposed), ((7, 5), contiguous), ((4, 6), contiguous)):
         given = [draw(op, name, rng, shape, dtype) for name in op.arrays]
         tensors = [layout(a, device)[0] for a in given]
         result = op(*tensors, **arguments)
-        if result.dtype.kind == "f":
-            assert result.dtype == (dtype if dtype.kind == "f" else np.float32)
+        if kind_of(result.dtype) == "f":
+            assert result.dtype == (dtype if kind_of(dtype) == "f" else np.float32)
             compare(result, reference(op, list(given)), result.dtype.name)
         elif op.result == "bool":
             assert result.dtype == np.bool_
@@ -267,7 +270,7 @@ def test_elementwise_ops_mix_dtypes(op: Elementwise[...], dtypes: tuple[str, str
         a = draw(op, op.arrays[0], rng, (5, 7), first)
         b = draw(op, op.arrays[1], rng, (7,), second)
         result = op(dl.tensor(a, device=device), dl.tensor(b, device=device))
-        if result.dtype.kind == "f":
+        if kind_of(result.dtype) == "f":
             compare(result, reference(op, [a, b]), result.dtype.name)
         elif op.result == "bool":
             np.testing.assert_array_equal(result.numpy(), op.body(a, b))

@@ -47,7 +47,7 @@ from tests.support.operands import (
 from tests.support.subcases import FULL
 
 SHADERS = all_shaders()
-HALVES = (("float16", "float32"), ("float32", "float16"))
+HALVES = [pair for half in ("float16", "bfloat16") for pair in ((half, "float32"), ("float32", half))]
 SEVERAL_WRITTEN = (
     "optim/",
     "attention/flash_weights.comp",
@@ -102,7 +102,7 @@ class Hardware:
 
 HARDWARE = {
     "as it is": Hardware(),
-    "without features": Hardware(without=frozenset({"int64"})),
+    "without features": Hardware(without=frozenset({"int64", "storage16"})),
     "a GPU": Hardware({"type": "discrete"}),
     "a GPU, for any row": Hardware({"type": "discrete"}, least_steps=1),
     "a GPU without subgroups": Hardware({"type": "discrete"}, without=frozenset({"subgroup_arithmetic"})),
@@ -243,7 +243,7 @@ def _record(monkeypatch: pytest.MonkeyPatch) -> set[spirv.Shader]:
     load = spirv.load
 
     def recording(shader: spirv.Shader, *rest: Any) -> spirv.SpirvModule:
-        loaded.add(shader)
+        loaded.add(shader.plain)
         return load(shader, *rest)
 
     monkeypatch.setattr("dl4all.scheduler.device.programs.spirv.load", recording)

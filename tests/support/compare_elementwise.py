@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
+from dl4all.ops.core.dtypes import kind_of
 from tests.support.operands import close, generator, numbers
 
 torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's")
@@ -44,7 +45,7 @@ def assert_equals_torch(result: dl.Tensor, expected: Any, label: object = "") ->
     array = expected.detach().numpy()
     assert result.dtype == array.dtype, label
     assert result.shape == array.shape, label
-    if array.dtype.kind == "f":
+    if kind_of(array.dtype) == "f":
         close(result.numpy().astype(np.float64), array.astype(np.float64), TOLERANCE)
     else:
         np.testing.assert_array_equal(result.numpy(), array, str(label))
@@ -75,7 +76,7 @@ def check_elementwise(
             torch_tensors.append(operand)
             continue
         x, y = dl.tensor(operand, device=device), torch.from_numpy(operand.copy())
-        if operand.dtype.kind == "f" and gradients:
+        if kind_of(operand.dtype) == "f" and gradients:
             x.requires_grad_()
             y.requires_grad_()
         tensors.append(x)

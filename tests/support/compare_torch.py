@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import dl4all as dl
+from dl4all.ops.core.dtypes import kind_of
 from tests.support.operands import LAYOUTS, close, generator, numbers
 
 torch = pytest.importorskip("torch", reason="outputs are compared with PyTorch's")
@@ -35,7 +36,7 @@ def check_against_torch(
         tensor, elements = LAYOUTS[layout](array, device)
         our_inputs.append(tensor.detach())
         torch_inputs.append(torch.from_numpy(elements.copy()))
-        if array.dtype.kind == "f":
+        if kind_of(array.dtype) == "f":
             our_inputs[-1].requires_grad_()
             torch_inputs[-1].requires_grad_()
     results, expected = f(*our_inputs), (g or f)(*torch_inputs)

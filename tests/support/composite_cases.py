@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dl4all as dl
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.tensor_base import Shape
 
 F: Any = dl.ops  # untyped, because the calls are looked up by name
@@ -73,7 +74,7 @@ def in_place(function: Callable[..., Any]) -> Callable[..., Any]:
 def floating(results: Any) -> Any:
     """The results with a floating dtype."""
     parts = results if isinstance(results, (tuple, list)) else (results,)
-    return tuple(part for part in parts if isinstance(part, dl.Tensor) and part.dtype.kind == "f")
+    return tuple(part for part in parts if isinstance(part, dl.Tensor) and kind_of(part.dtype) == "f")
 
 
 Calls = dict[str, tuple[Call, ...]]

@@ -24,6 +24,7 @@ import numpy as np
 
 import dl4all as dl
 from dl4all.errors import Dl4allError
+from dl4all.ops.core.dtypes import kind_of
 
 INTS = (-1, 0, 2**31, 2**32 + 1, 2**40, 2**62, 2**63, 2**64 + 1, -(2**63) - 1)
 WRONG_KIND = (2.5, math.nan)  # for ints
@@ -61,7 +62,7 @@ class Operand(NamedTuple):
         made = dl.tensor(values.astype(self.dtype), device=device)
         if not self.repeats:
             return made
-        if leaves is not None and made.dtype.kind == "f":
+        if leaves is not None and kind_of(made.dtype) == "f":
             leaves.append(made.requires_grad_())
         return made.expand(self.repeats, *self.shape[1:])
 
@@ -376,7 +377,7 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         if one.shape != other.shape or one.dtype != other.dtype:
             return False
-        if one.dtype.kind != "f":
+        if kind_of(one.dtype) != "f":
             return bool((one == other).all())
         finite = np.isfinite(one)  # what infinities become is the subject of other tests
         return bool(np.allclose(one[finite], other[finite], rtol=1e-4, atol=1e-5))

@@ -14,6 +14,7 @@ import pytest
 import dl4all as dl
 from dl4all.multi_device.data_parallel.balance import Balance, split
 from dl4all.multi_device.data_parallel.module import DataParallel
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.random.generator import default_generator
 from dl4all.runtime.simulated.backend import SimulatedBackend
 from dl4all.runtime.simulated.description import Failure
@@ -163,7 +164,7 @@ def train(
         count = rows if isinstance(rows, int) else rows(step)
         primary = next(model.parameters()).device
         array = inputs(count, step)
-        if array.dtype.kind == "f":
+        if kind_of(array.dtype) == "f":
             array = array.astype(dtype)
         x = dl.from_numpy(array, primary)
         y = dl.from_numpy(np.random.default_rng(1000 + step).integers(0, CLASSES, count), primary)

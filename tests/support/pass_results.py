@@ -12,6 +12,7 @@ import dl4all as dl
 from dl4all.graph.ir.graph import Graph
 from dl4all.graph.ir.verifier import verify
 from dl4all.graph.tracing.trace import trace
+from dl4all.ops.core.dtypes import kind_of
 from tests.support.graph_execution import Execution
 
 SPECIAL = np.array(
@@ -33,7 +34,7 @@ def results(graph: Graph, *arrays: npt.NDArray[Any]) -> list[bytes]:
     found = []
     for output in graph.outputs:
         array = execution.contents(output.value.buffer, output.dtype)
-        if array.dtype.kind == "f":
+        if kind_of(array.dtype) == "f":
             array[np.isnan(array)] = np.nan
         found.append(array.tobytes())
     return found

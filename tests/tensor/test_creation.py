@@ -9,7 +9,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, UnknownDeviceError
-from dl4all.ops.core.tensor_base import DTYPES
+from dl4all.ops.core.dtypes import DTYPES
 
 torch = pytest.importorskip("torch", reason="defaults are compared with PyTorch's")
 

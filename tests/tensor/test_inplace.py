@@ -11,8 +11,8 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, Dl4allError, DTypeError, GradientError, ShapeError
+from dl4all.ops.core.dtypes import DTYPES
 from dl4all.ops.core.op import REGISTRY, Op
-from dl4all.ops.core.tensor_base import DTYPES
 
 torch = pytest.importorskip("torch", reason="results are compared with PyTorch's")
 

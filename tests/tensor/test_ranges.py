@@ -10,7 +10,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, Dl4allError, DTypeError, GradientError, ShapeError
-from dl4all.ops.core.tensor_base import DTYPES
+from dl4all.ops.core.dtypes import DTYPES
 
 torch = pytest.importorskip("torch", reason="values and defaults are compared with PyTorch's")
 

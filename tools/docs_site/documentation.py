@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dl4all.ops.core.tensor_base import DTYPES
+from dl4all.ops.core.dtypes import DTYPES
 from tools.docs_site.names import Name, module_of
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dl4all.errors import ArgumentError, DTypeError
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import sub
@@ -50,7 +51,7 @@ def isclose(
     same = eq(input, other)
     if equal_nan:
         same = logical_or(same, logical_and(isnan(input), isnan(other)))
-    if input.dtype.kind == "b":
+    if kind_of(input.dtype) == "b":
         return same
     tolerance = abs(other) * rtol + atol
     return logical_or(same, logical_and(isfinite(tolerance), le(abs(sub(input, other)), tolerance)))

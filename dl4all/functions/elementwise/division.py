@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Scalar
 from dl4all.ops.elementwise.arithmetic import mul, true_divide
@@ -39,7 +40,7 @@ def div(input: Array | Scalar, other: Array | Scalar, *, rounding_mode: Rounding
     floor = floor_divide(input, other)
     if rounding_mode == "floor":
         return floor
-    if floor.dtype.kind == "f":
+    if kind_of(floor.dtype) == "f":
         return trunc(true_divide(input, other))
     # Large integers are not exact as floats: add 1 to the floor of each negative quotient with a remainder.
     inexact = ne(mul(floor, other), input)

@@ -6,6 +6,7 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.functions.host import computed_on_host, to_device_of
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.core.vmap_hook import reads
@@ -87,7 +88,7 @@ def _of_integers(name: str, function: np.ufunc, input: Array | Scalar, other: Ar
     """
     operands = (input, other)
     tensors = [operand for operand in operands if isinstance(operand, TensorBase)]
-    if not tensors or any(tensor.dtype.kind not in "iu" for tensor in tensors):
+    if not tensors or any(kind_of(tensor.dtype) not in "iu" for tensor in tensors):
         found = ", ".join(str(getattr(operand, "dtype", type(operand).__name__)) for operand in operands)
         raise DTypeError(f"[{name}] expected tensors of integers, got {found}; convert with .long()")
     dtype = np.result_type(*(tensor.dtype for tensor in tensors))

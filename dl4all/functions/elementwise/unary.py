@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.functions.host import computed_on_host, to_device_of
+from dl4all.functions.host import computed_on_host, numbers, to_device_of
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.core.vmap_hook import reads
@@ -28,7 +29,7 @@ LARGE_ARGUMENT = 1e6
 
 def as_float(input: Array) -> Array:
     """The input, cast to float32 if it is of integers or bools."""
-    return input if input.dtype.kind == "f" else cast(input, "float32")
+    return input if kind_of(input.dtype) == "f" else cast(input, "float32")
 
 
 def with_derivative(
@@ -199,7 +200,7 @@ def signbit(input: Array) -> Array:
         [False, True, False]
     """
     negative = lt(input, 0)
-    if input.dtype.kind != "f":
+    if kind_of(input.dtype) != "f":
         return negative
     return logical_or(negative, logical_and(eq(input, 0), lt(reciprocal(input), 0)))
 
@@ -281,7 +282,7 @@ def positive(input: Array) -> Array:
         >>> dl.positive(dl.tensor([1.0, -2.0])).tolist()
         [1.0, -2.0]
     """
-    if input.dtype.kind == "b":
+    if kind_of(input.dtype) == "b":
         raise ArgumentError("[positive] expected numbers, got bool; convert with .to('int64')")
     return input
 
@@ -327,5 +328,5 @@ def frexp(input: Array) -> MantissaAndExponent:
 
 @computed_on_host("frexp")
 def _split(input: Array) -> tuple[Array, Array]:
-    mantissa, exponent = map(np.asarray, np.frexp(input.on_host()))
+    mantissa, exponent = map(np.asarray, np.frexp(numbers(input)))
     return to_device_of(input, mantissa), to_device_of(input, exponent.astype(np.int32))

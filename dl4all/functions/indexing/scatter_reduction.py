@@ -14,6 +14,7 @@ from dl4all.functions.host import to_device_of
 from dl4all.functions.indexing.view_scatter import copy_for
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.arguments.mixed_devices import on_one_device
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, contiguous_strides
 from dl4all.ops.core.vmap_hook import reads
@@ -186,7 +187,7 @@ def scatter(
     return scatter_reduce(input, dim, index, source, "prod")
 
 
-@export("dl", "Tensor", "Tensor_")
+@export("dl", "Tensor", "Tensor_", autocast="widest")
 @reads("indices")
 def index_put(input: Array, indices: Sequence[Array], values: Array, accumulate: bool = False) -> Array:
     """A copy of the input with values at the elements that indices into its first axes select.
@@ -320,7 +321,7 @@ def scatter_reduce(
     name = "scatter_reduce"
     if reduce not in REDUCTIONS:
         raise ArgumentError(f"[{name}] reduce must be one of {', '.join(REDUCTIONS)}, got {reduce!r}")
-    if input.dtype.kind == "b":
+    if kind_of(input.dtype) == "b":
         numbers = scatter_reduce(
             cast(input, "int32"), dim, index, cast(src, "int32"), reduce, include_self=include_self
         )
@@ -435,14 +436,14 @@ def _reduced_on_host(
 
 
 def _divide(total: Array, counts: Array) -> Array:
-    return (true_divide if total.dtype.kind == "f" else floor_divide)(total, counts)
+    return (true_divide if kind_of(total.dtype) == "f" else floor_divide)(total, counts)
 
 
 def _neutral_element(mode: str, dtype: np.dtype[Any]) -> float:
     """The start of a reduction, as a number that the dtype has."""
     if mode in ("sum", "prod"):
         return int(mode == "prod")
-    if dtype.kind == "f":
+    if kind_of(dtype) == "f":
         return NEUTRAL_ELEMENTS[mode]
     limits = np.iinfo(dtype)
     return int(limits.min if mode == "amax" else limits.max)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.ops.core import strides
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.elementwise.rounding import floor_divide, remainder
@@ -30,7 +31,7 @@ def unravel_index(indices: Array, shape: int | Shape) -> tuple[Array, ...]:
         >>> rows.tolist(), columns.tolist()
         ([0, 1], [1, 2])
     """
-    if indices.dtype.kind not in "iu":
+    if kind_of(indices.dtype) not in "iu":
         raise DTypeError(f"[unravel_index] expected integers, got {indices.dtype}; convert with .long()")
     sizes = strides.sizes("unravel_index", (shape,))
     if any(size < 0 for size in sizes):

@@ -11,7 +11,7 @@ from dl4all.ops.memory.views import unsqueeze
 from dl4all.ops.reduce.sums import sum
 
 
-@export("F")
+@export("F", autocast="widest")
 def bilinear(input1: Array, input2: Array, weight: Array, bias: Array | None = None) -> Array:
     """A bilinear form for each output: ``input1 @ weight[i] @ input2 + bias[i]``.
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from dl4all.functions.matrices.factorizations import check_matrices, svd_factors, transposed
 from dl4all.ops.core import tape
+from dl4all.ops.core.dtypes import finfo
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.core.vmap_hook import reads
@@ -108,7 +107,7 @@ def cutoff(A: Array, S: Array, atol: Tolerance, rtol: Tolerance) -> Array:
         The shape of `S`, with a last axis of 1; tolerances broadcast it.
     """
     if rtol is None:
-        rtol = float(np.finfo(A.dtype).eps) * max(A.shape[-2:])
+        rtol = float(finfo(A.dtype).eps) * max(A.shape[-2:])
         if isinstance(atol, TensorBase):
             rtol = where(gt(atol, 0), 0.0, rtol)
         elif atol:

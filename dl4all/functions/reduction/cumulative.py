@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from dl4all.functions.elementwise.binary import logaddexp
-from dl4all.functions.host import to_device_of
+from dl4all.functions.host import numbers, to_device_of
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.core.vmap_hook import reads
@@ -67,7 +68,7 @@ def _cumulative_extreme(name: str, extreme: np.ufunc, input: Array, dim: int) ->
         return along_axis(wide_indices(last_extremes(x, largest=name == "cummax")), input.shape, axis)
 
     def host() -> Array:
-        array = np.atleast_1d(input.on_host())
+        array = np.atleast_1d(numbers(input))
         values = extreme.accumulate(array, axis)
         is_extreme = (array == values) | (array != array)  # nan counts
         index_shape = [1] * array.ndim
@@ -98,7 +99,7 @@ def last_extremes(x: Array, *, largest: bool) -> Array:
     while step < size:
         late, early = narrow(x, 1, step, size - step), narrow(x, 1, 0, size - step)
         wins = beats(late, early)
-        if x.dtype.kind == "f":
+        if kind_of(x.dtype) == "f":
             wins = logical_or(wins, isnan(late))
         parts = [
             where(wins, narrow(one, 1, step, size - step), narrow(one, 1, 0, size - step))

@@ -7,6 +7,7 @@ from typing import Any
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.functions.elementwise.unary import as_float
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Array, TensorBase
@@ -51,7 +52,7 @@ def diff(
     result = cat(parts, axis) if len(parts) > 1 else input
     for _ in range(min(n, result.shape[axis])):
         later, earlier = _neighbours(result, axis)
-        result = logical_xor(later, earlier) if result.dtype.kind == "b" else later - earlier
+        result = logical_xor(later, earlier) if kind_of(result.dtype) == "b" else later - earlier
     return result
 
 

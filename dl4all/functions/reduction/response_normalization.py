@@ -5,6 +5,7 @@ from __future__ import annotations
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import strides
 from dl4all.ops.core.checks import check_numbers
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import integer, real
 from dl4all.ops.core.tensor_base import Array
@@ -17,7 +18,7 @@ from dl4all.ops.memory.parts import narrow
 from dl4all.ops.reduce.vector_norm import norm
 
 
-@export("F")
+@export("F", autocast="float32")
 def local_response_norm(
     input: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Array:
@@ -55,11 +56,11 @@ def local_response_norm(
     total = narrow(squares, 1, 0, channels)
     for start in range(1, size):
         total = total + narrow(squares, 1, start, channels)
-    scaled = total * (alpha / size) if input.dtype.kind == "f" else floor_divide(total, size) * alpha
+    scaled = total * (alpha / size) if kind_of(input.dtype) == "f" else floor_divide(total, size) * alpha
     return true_divide(input, pow(scaled + k, beta))
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="float32")
 def renorm(input: Array, p: float, dim: int, maxnorm: float) -> Array:
     """The input with each slice along an axis scaled down to norm `maxnorm` where its norm is larger.
 

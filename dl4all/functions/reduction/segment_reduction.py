@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.functions.host import to_device_of
+from dl4all.functions.host import numbers, to_device_of
 from dl4all.functions.indexing.scatter_reduction import index_reduce
 from dl4all.ops.core import strides
 from dl4all.ops.core.checks import check_float
@@ -78,7 +78,7 @@ def segment_reduce(
         raise ArgumentError("[segment_reduce] expected either lengths or offsets, and no indices")
     axis = strides.axis("segment_reduce", axis, len(data.shape))
     lead, size, rest = data.shape[:axis], data.shape[axis], data.shape[axis + 1 :]
-    table = given.on_host().astype(np.int64)
+    table = numbers(given).astype(np.int64)
     counts = table if offsets is None else np.diff(table, axis=-1)
     if counts.ndim != axis + 1 or counts.shape[:-1] != lead:
         raise ShapeError(f"[segment_reduce] segments of shape {counts.shape} do not fit data of {data.shape}")

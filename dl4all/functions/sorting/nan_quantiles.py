@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.functions.host import to_device_of
+from dl4all.functions.host import numbers, to_device_of
 from dl4all.functions.sorting.order_statistics import INTERPOLATIONS, Interpolation
 from dl4all.functions.sorting.sort_and_search import sort
 from dl4all.ops.core import tape
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.core.vmap_hook import reads
@@ -52,9 +53,9 @@ def nanquantile(
     if interpolation not in INTERPOLATIONS:
         known = ", ".join(INTERPOLATIONS)
         raise ArgumentError(f"[nanquantile] interpolation must be one of {known}, got {interpolation!r}")
-    if input.dtype.kind != "f":
+    if kind_of(input.dtype) != "f":
         raise DTypeError(f"[nanquantile] expected floats, got {input.dtype}; convert with .float()")
-    fractions = np.asarray(q.on_host() if isinstance(q, TensorBase) else q, input.dtype)
+    fractions = np.asarray(numbers(q) if isinstance(q, TensorBase) else q, input.dtype)
     if fractions.ndim > 1 or not ((fractions >= 0) & (fractions <= 1)).all():
         raise ArgumentError(
             f"[nanquantile] q must be a number from 0 to 1, or a 1-d tensor of them, got {q!r}"

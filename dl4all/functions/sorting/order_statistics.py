@@ -7,10 +7,11 @@ from typing import Literal, get_args, overload
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.functions.host import to_device_of
+from dl4all.functions.host import numbers, to_device_of
 from dl4all.functions.reduction.cumulative import last_extremes
 from dl4all.functions.sorting.sort_and_search import Sorted, sort
 from dl4all.ops.core import tape
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.limits import integer
@@ -51,7 +52,7 @@ def _axis_with_elements(name: str, input: Array, dim: int) -> int:
 
 def _on_host(input: Array, axis: int) -> NDArray:
     """The elements on the host with an axis last."""
-    return np.moveaxis(np.atleast_1d(input.on_host()), axis, -1)
+    return np.moveaxis(np.atleast_1d(numbers(input)), axis, -1)
 
 
 def _select_one(input: Array, x: Array, indices: TensorBase, axis: int, keepdim: bool) -> Sorted:
@@ -140,7 +141,7 @@ def _median_along(name: str, input: Array, dim: int, keepdim: bool) -> Sorted:
     def host() -> Sorted:
         array = _on_host(input, axis)
         order = np.argsort(array, -1, kind="stable")
-        is_nan = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.shape, bool)
+        is_nan = np.isnan(array) if kind_of(array.dtype) == "f" else np.zeros(array.shape, bool)
         count = array.shape[-1] - is_nan.sum(-1)
         indices = np.take_along_axis(order, np.maximum(count - 1, 0)[..., None] // 2, -1)[..., 0]
         if name == "median":
@@ -274,10 +275,10 @@ def quantile(
     if interpolation not in INTERPOLATIONS:
         known = ", ".join(INTERPOLATIONS)
         raise ArgumentError(f"[quantile] interpolation must be one of {known}, got {interpolation!r}")
-    if input.dtype.kind != "f":
+    if kind_of(input.dtype) != "f":
         raise DTypeError(f"[quantile] expected floats, got {input.dtype}; convert with .float()")
     trained = q if isinstance(q, TensorBase) and tape.wants_gradient(q) else None
-    fractions = np.asarray(q.on_host() if isinstance(q, TensorBase) else q, input.dtype)
+    fractions = np.asarray(numbers(q) if isinstance(q, TensorBase) else q, input.dtype)
     if fractions.ndim > 1 or not ((fractions >= 0) & (fractions <= 1)).all():
         raise ArgumentError(f"[quantile] q must be a number from 0 to 1, or a 1-d tensor of them, got {q!r}")
     if dim is None:

@@ -7,7 +7,7 @@ from typing import overload
 import numpy as np
 
 from dl4all.errors import DTypeError
-from dl4all.functions.host import to_device_of
+from dl4all.functions.host import numbers, to_device_of
 from dl4all.functions.sorting.sort_and_search import argsort, searchsorted, sort
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
@@ -87,7 +87,7 @@ def unique(
 
     def host() -> Array | tuple[Array, ...]:
         _, first, inverse, counts = np.unique(
-            input.on_host(),
+            numbers(input),
             return_index=True,
             return_inverse=True,
             return_counts=True,
@@ -214,7 +214,7 @@ def unique_consecutive(
         return _runs(select_in_rows(x, runs.starts), input, runs, return_inverse, return_counts)
 
     def host() -> Array | tuple[Array, ...]:
-        slices = np.moveaxis(source.on_host(), axis, 0)
+        slices = np.moveaxis(numbers(source), axis, 0)
         slices = slices.reshape(len(slices), -1 if slices.size else 0)
         starts_run = np.ones(len(slices), bool)
         starts_run[1:] = (slices[1:] != slices[:-1]).any(1)
@@ -275,7 +275,7 @@ def isin(
 
     def host() -> Array:
         searched, candidates = (
-            x.on_host() if isinstance(x, TensorBase) else np.asarray(x) for x in (elements, test_elements)
+            numbers(x) if isinstance(x, TensorBase) else np.asarray(x) for x in (elements, test_elements)
         )
         return to_device_of(tensors[0], np.asarray(np.isin(searched, candidates, invert=invert)))
 

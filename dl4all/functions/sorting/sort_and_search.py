@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.functions.host import to_device_of
+from dl4all.functions.host import numbers, to_device_of
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.launch import NoKernel
@@ -121,7 +121,7 @@ def _first_sorted(name: str, input: Array, axis: int, count: int, descending: bo
 
 def _host_order(input: Array, axis: int, descending: bool) -> NDArray:
     """The indices that sort the elements along an axis, of the input's shape."""
-    array = np.atleast_1d(input.on_host())
+    array = np.atleast_1d(numbers(input))
     if descending:
         # Sort the flipped array and flip the order, instead of sorting -array: bool has no negation, and
         # uint8 would wrap around.
@@ -228,8 +228,8 @@ def searchsorted(
         return insertion_points(sequence, points, right=right)
 
     def host() -> Array:
-        sequence = sorted_sequence.on_host()
-        array = given.on_host() if isinstance(given, TensorBase) else given
+        sequence = numbers(sorted_sequence)
+        array = numbers(given) if isinstance(given, TensorBase) else given
         side: Literal["left", "right"] = "right" if right else "left"
         if per_row:
             rows = math.prod(array.shape[:-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dl4all.errors import DTypeError, ShapeError
 from dl4all.functions.elementwise.unary import as_float
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
@@ -42,9 +43,9 @@ def cov(
     """
     if len(input.shape) > 2:
         raise ShapeError(f"[cov] expected (variables, observations), got shape {input.shape}")
-    if input.dtype.kind == "b":
+    if kind_of(input.dtype) == "b":
         raise DTypeError("[cov] expected numbers, got bool; convert with .float()")
-    if fweights is not None and fweights.dtype.kind not in "iu":
+    if fweights is not None and kind_of(fweights.dtype) not in "iu":
         raise DTypeError(f"[cov] fweights must be integers, got {fweights.dtype}")
     x = as_float(input if len(input.shape) == 2 else reshape(input, 1, -1))
     count = x.shape[1]

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
-from dl4all.functions.host import computed_on_host, to_device_of
+from dl4all.functions.host import computed_on_host, numbers, to_device_of
 from dl4all.ops.core import tape
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import check_shape, integer, real
 from dl4all.ops.core.tensor_base import Array, TensorBase
@@ -52,9 +53,9 @@ def bincount(input: Array, weights: Array | None = None, minlength: int = 0) -> 
         raise ArgumentError(
             f"[bincount] the weights must have shape {integer_array.shape}, got {weights.shape}"
         )
-    if weights.dtype.kind == "b":
+    if kind_of(weights.dtype) == "b":
         raise DTypeError("[bincount] weights must be numbers, got bool")
-    sums = np.bincount(integer_array, weights.on_host(), minlength)
+    sums = np.bincount(integer_array, numbers(weights), minlength)
     return to_device_of(input, sums.astype(np.float32 if weights.dtype == np.float32 else np.float64))
 
 
@@ -80,12 +81,12 @@ def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Arra
         >>> dl.histc(dl.tensor([1.0, 2.0, 1.0]), bins=4, min=0, max=3).tolist()
         [0.0, 2.0, 1.0, 0.0]
     """
-    if input.dtype.kind != "f":
+    if kind_of(input.dtype) != "f":
         raise DTypeError(f"[histc] expected floats, got {input.dtype}; convert with .float()")
     check_shape("histc", (integer("histc", "bins", bins),))
     low, high = real("histc", "min", min), real("histc", "max", max)
     if (low, high) == (0, 0) and input.numel():
-        low, high = (float(limit.on_host()) for limit in (amin(tape.alias(input)), amax(tape.alias(input))))
+        low, high = (float(numbers(limit)) for limit in (amin(tape.alias(input)), amax(tape.alias(input))))
     if bins < 1 or not low <= high or not np.isfinite([low, high]).all():
         raise ArgumentError(f"[histc] expected bins, and finite limits that rise, not {bins}, {low}, {high}")
     if low == high:
@@ -101,7 +102,7 @@ def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Arra
         return index_add(counts, 0, indices, cast(inside, x.dtype.name))
 
     def host() -> Array:
-        array = input.on_host().astype(np.float64).reshape(-1)
+        array = numbers(input).astype(np.float64).reshape(-1)
         inside = array[(array >= low) & (array <= high)]
         bin_indices = np.minimum(((inside - low) * bins / (high - low)).astype(np.int64), bins - 1)
         return to_device_of(input, np.bincount(bin_indices, minlength=bins).astype(input.dtype))
@@ -149,13 +150,13 @@ def histogram(
         >>> dl.histogram(dl.tensor([1.0, 2.0, 1.0]), bins=4, range=(0.0, 4.0)).hist.tolist()
         [0.0, 2.0, 1.0, 0.0]
     """
-    if input.dtype.kind != "f":
+    if kind_of(input.dtype) != "f":
         raise DTypeError(f"[histogram] expected floats, got {input.dtype}; convert with .float()")
     if weight is not None and weight.shape != input.shape:
         raise ShapeError(f"[histogram] expected weights of shape {input.shape}, got {weight.shape}")
-    elements = input.on_host().reshape(-1)
+    elements = numbers(input).reshape(-1)
     if isinstance(bins, TensorBase):
-        edges = bins.on_host().reshape(-1)
+        edges = numbers(bins).reshape(-1)
         if len(edges) < 2 or (np.diff(edges) < 0).any():
             raise ArgumentError("[histogram] bins must be at least two edges that rise")
     else:
@@ -168,6 +169,6 @@ def histogram(
         if not low < high or not np.isfinite([low, high]).all():
             raise ArgumentError(f"[histogram] expected a finite range that rises, got {low} and {high}")
         edges = np.linspace(low, high, bins + 1, dtype=input.dtype)
-    counted = None if weight is None else weight.on_host().reshape(-1)
+    counted = None if weight is None else numbers(weight).reshape(-1)
     sums, _ = np.histogram(elements, edges, weights=counted, density=density)
     return Histogram(to_device_of(input, sums.astype(input.dtype)), to_device_of(input, edges.copy()))

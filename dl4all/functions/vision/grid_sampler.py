@@ -80,7 +80,7 @@ def affine_grid(theta: Array, size: Sequence[int], align_corners: bool = False) 
     return reshape(matmul(base, transpose(theta, 1, 2)), size[0], *size[2:], axes)
 
 
-@export("F")
+@export("F", autocast="widest")
 @reads("grid")
 def grid_sample(
     input: Array,

@@ -11,6 +11,7 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.functions.host import to_device_of
 from dl4all.functions.reduction.weighted_sums import in_one_pass
 from dl4all.functions.reduction.weighted_sums import resampled as resampled_axis
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import check_shape, host_memory, integer, real
 from dl4all.ops.core.tensor_base import Array
@@ -37,7 +38,7 @@ FILTER_RADII = {"bilinear": 1, "bicubic": 2}
 """The modes that can be antialiased, and how far their kernels reach, in pixels of the result."""
 
 
-@export("F")
+@export("F", autocast="float32")
 def interpolate(
     input: Array,
     size: int | Sequence[int] | None = None,
@@ -224,7 +225,7 @@ def _weighted_sum(input: Array, axis: int, taps: Taps) -> Array:
     Raises:
         DTypeError: the input is not of floats.
     """
-    if input.dtype.kind != "f":
+    if kind_of(input.dtype) != "f":
         raise DTypeError(f"[interpolate] expected floats, got {input.dtype}; use .float()")
     if in_one_pass(input):
         places, factors = (np.stack(part) for part in zip(*taps, strict=True))
@@ -238,7 +239,7 @@ def _weighted_sum(input: Array, axis: int, taps: Taps) -> Array:
     return total
 
 
-@export("F")
+@export("F", autocast="float32")
 def upsample(
     input: Array,
     size: int | Sequence[int] | None = None,

@@ -10,6 +10,7 @@ import numpy as np
 
 from dl4all.graph.host.calls import ArrayAt, PreparedCall, is_contiguous
 from dl4all.ops.core.arguments.tensor_argument import TensorArgument
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.expressions.expression import Expression, parse
 from dl4all.ops.core.kernels.host_kernel import VARYING, ArrayLayout, HostLaunch, kernel_of
 from dl4all.ops.core.kernels.host_work import TENSOR, ArrayView, BodyCall
@@ -216,7 +217,7 @@ def _term(call: PreparedCall) -> _Term:
         return _Term(expression, compute, tuple(named), frozenset(f"p.{n}" for n in op.integer_arguments))
     if call.name == "copy_" and len(operands) == 1:
         source = operands[0].view.dtype
-        if source != dtype and (dtype.kind != "f" or "float64" in (source.name, dtype.name)):
+        if source != dtype and (kind_of(dtype) != "f" or "float64" in (source.name, dtype.name)):
             raise NoKernel("a conversion that NumPy decides on")
         return _Term(COPY, dtype.name, (("x", operands[0], dtype.name),), frozenset())
     if body in UFUNCS and len(operands) == 2 and {o.view.dtype for o in operands} == {dtype}:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.graph.host.calls import PreparedCall
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.expressions.branchless import clamp_negative, keep_where
 from dl4all.ops.core.kernels.host_work import TENSOR, BodyCall
 from dl4all.ops.core.op import REGISTRY
@@ -44,11 +45,11 @@ def out_function(call: PreparedCall) -> Function | None:
         return None
     dtypes = {view.dtype for view in operands}
     [dtype] = dtypes if len(dtypes) == 1 else [None]
-    if body.name in UFUNCS and dtype is not None and dtype.kind == "f" and dtype == result.dtype:
+    if body.name in UFUNCS and dtype is not None and kind_of(dtype) == "f" and dtype == result.dtype:
         if body.arguments.get("alpha", 1) != 1:
             return None
         return _with_constants(UFUNCS[body.name], body, dtype)
-    if body.name in COMPARISONS and dtype is not None and dtype.kind == "f" and result.dtype == np.bool_:
+    if body.name in COMPARISONS and dtype is not None and kind_of(dtype) == "f" and result.dtype == np.bool_:
         return _with_constants(COMPARISONS[body.name], body, dtype)
     if dtype != result.dtype:
         return None
@@ -56,7 +57,7 @@ def out_function(call: PreparedCall) -> Function | None:
         return copy
     if body.name == "relu":
         return clamp_negative
-    if body.name == "relu_backward" and dtype.kind == "f":
+    if body.name == "relu_backward" and kind_of(dtype) == "f":
         return _relu_backward if all(view.shape == result.shape for view in operands) else None
     return None
 
@@ -68,7 +69,7 @@ def body_function(body: BodyCall, dtypes: Sequence[np.dtype[Any]]) -> Function |
     function: Function = body.body
     op = REGISTRY.get(body.name)
     operands = body.operands
-    plain = len(set(dtypes)) == 1 and dtypes[0].kind == "f"  # the dtype in which it computes
+    plain = len(set(dtypes)) == 1 and kind_of(dtypes[0]) == "f"  # the dtype in which it computes
     if plain and isinstance(op, Elementwise) and not any(op.conditions):
         function = function.__wrapped__  # type: ignore[attr-defined]
         operands = tuple(o if o is TENSOR else np.asarray(o, dtypes[0]) for o in operands)

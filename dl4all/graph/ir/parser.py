@@ -28,7 +28,8 @@ from dl4all.graph.ir.graph import (
 )
 from dl4all.graph.ir.text import BARE, HALVES, INDENT, implied_reads, implied_writes
 from dl4all.ops.conv.window import Window
-from dl4all.ops.core.tensor_base import DTYPES, Shape, contiguous_strides
+from dl4all.ops.core.dtypes import DTYPES
+from dl4all.ops.core.tensor_base import Shape, contiguous_strides
 from dl4all.ops.pool.windows import Pooling
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader

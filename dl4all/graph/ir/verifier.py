@@ -30,8 +30,8 @@ from dl4all.graph.ir.graph import (
 )
 from dl4all.graph.ir.stand_ins import inferred, is_known
 from dl4all.graph.ir.text import described
+from dl4all.ops.core.dtypes import DTYPES
 from dl4all.ops.core.op import REGISTRY
-from dl4all.ops.core.tensor_base import DTYPES
 
 WORD = 4  # bytes: memory is bound, filled and pushed in words
 UNDEFINED: tuple[Kind, ...] = ("temporary", "output", "state", "derived")

@@ -31,7 +31,7 @@ from dl4all.graph.tracing.guards import GuardedMemory, Guards, Wrapper
 from dl4all.graph.tracing.structure import flatten, mapped
 from dl4all.graph.tracing.trace import Tracer, run
 from dl4all.ops.conv.algorithms import preferring_one_kernel
-from dl4all.ops.core import tape
+from dl4all.ops.core import autocast, tape
 from dl4all.ops.core.arguments.mixed_devices import brought
 from dl4all.ops.core.arguments.named_cpu import comes_along
 from dl4all.ops.core.default_dtype import default
@@ -306,7 +306,7 @@ def _can_compile_now() -> bool:
 
 def _settings() -> Hashable:
     """The settings that ops and new tensors depend on besides their arguments."""
-    return tape.state.enabled, get_float32_matmul_precision(), default.dtype, chosen()
+    return tape.state.enabled, autocast.settings(), get_float32_matmul_precision(), default.dtype, chosen()
 
 
 def _kinds(tensors: list[Any]) -> Hashable:

@@ -14,6 +14,7 @@ from dl4all.errors import ArgumentError, GradientError
 from dl4all.multi_device.pipeline.chain import ChainLayer
 from dl4all.nn.module import Module, Parameter
 from dl4all.ops.core import tape
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.expressions import philox
 from dl4all.ops.core.op import empty
 from dl4all.ops.random.generator import State, default_generator, replayed
@@ -113,7 +114,7 @@ def compute(
         ArgumentError: the result is no tensor.
         GradientError: with `checkpoint`, a layer has changed `x` in place.
     """
-    source, entry = entrance_of(x) if input_gradient and x.dtype.kind == "f" else (None, x)
+    source, entry = entrance_of(x) if input_gradient and kind_of(x.dtype) == "f" else (None, x)
     runs = 0
 
     def run(x: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core.tensor_base import DTYPES
+from dl4all.ops.core.dtypes import DTYPES
 from dl4all.scheduler.device.current import device as open_device
 from dl4all.scheduler.streams.task import State, Task
 from dl4all.tensor.creation import from_numpy, tensor

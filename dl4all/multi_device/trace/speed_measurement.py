@@ -11,6 +11,7 @@ from dl4all.multi_device.replica import structure_copy
 from dl4all.multi_device.structure import tensors_of
 from dl4all.nn.module import Module
 from dl4all.ops.core import tape
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.runtime.work import Speeds
 from dl4all.scheduler.cost.speed_fit import fit
 from dl4all.scheduler.device.device import Device
@@ -71,13 +72,13 @@ def _fill(tensor: Tensor) -> None:
 
 
 def _filled(shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> Tensor:
-    return from_numpy(np.full(shape, VALUE if dtype.kind == "f" else 0, dtype), device)
+    return from_numpy(np.full(shape, VALUE if kind_of(dtype) == "f" else 0, dtype), device)
 
 
 def _on(value: Any, device: Device) -> Any:
     """A tensor or array on a device; floats of the same shape, ints as they are."""
     if not isinstance(value, (Tensor, np.ndarray)):
         return value
-    if value.dtype.kind == "f":
+    if kind_of(value.dtype) == "f":
         return _filled(value.shape, value.dtype, device)
     return from_numpy((value.detach().numpy() if isinstance(value, Tensor) else value).copy(), device)

@@ -22,6 +22,7 @@ from dl4all.multi_device.structure import leaves_of, map_leaves, tensors_of
 from dl4all.multi_device.trace.call_sequence import DataFlow, Ledger, ModuleCall, nbytes_of
 from dl4all.nn.module import Module, Parameter
 from dl4all.ops.core import tape
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.random import generator
 from dl4all.runtime.simulated import clock
@@ -177,7 +178,7 @@ def _placed(value: Any, device: Device) -> Any:
     """The same structure with tensors on a device in the place of tensors and arrays."""
 
     def placed(leaf: Any) -> Tensor:
-        if leaf.dtype.kind == "f":
+        if kind_of(leaf.dtype) == "f":
             return empty(*leaf.shape, dtype=leaf.dtype, device=device)
         return from_numpy((leaf.detach().numpy() if isinstance(leaf, Tensor) else leaf).copy(), device)
 
@@ -188,7 +189,7 @@ def _data_flow(network: Module, inputs: Any) -> DataFlow:
     """Run the network once so that every op on floats leaves a node."""
     flow = DataFlow(network, tensors_of(inputs))
     frozen = [parameter for parameter in network.parameters() if not parameter.requires_grad]
-    floats = [parameter for parameter in frozen if parameter.dtype.kind == "f"]
+    floats = [parameter for parameter in frozen if kind_of(parameter.dtype) == "f"]
     for parameter in floats:
         parameter.requires_grad_()
     with flow.attached(), tape.gradients(True):
@@ -353,7 +354,7 @@ def resized(value: Any, batch: int) -> Any:
 
     def resized_leaf(leaf: Any) -> Any:
         shape = (batch, *leaf.shape[1:])
-        if leaf.dtype.kind == "f":  # only shapes of floats matter to a trace
+        if kind_of(leaf.dtype) == "f":  # only shapes of floats matter to a trace
             return np.broadcast_to(np.zeros((), leaf.dtype), shape)
         return np.resize(leaf.detach().numpy() if isinstance(leaf, Tensor) else leaf, shape)
 

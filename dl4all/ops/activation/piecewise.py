@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.expressions.branchless import clamp_negative, keep_where, select
 from dl4all.ops.core.op import primitives
@@ -242,7 +243,7 @@ def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0, inplace:
         [-1.0, 0.5, 1.0]
     """
     number = input.dtype.type
-    low, high = (min_val, max_val) if input.dtype.kind == "f" else (int(min_val), int(max_val))
+    low, high = (min_val, max_val) if kind_of(input.dtype) == "f" else (int(min_val), int(max_val))
     return np.minimum(np.maximum(input, number(low)), number(high))
 
 
@@ -371,7 +372,7 @@ def _threshold(input: TensorBase, threshold: float, value: float) -> Array:
     return where(le(input, threshold), value, input)
 
 
-@export("dl", "Tensor", "F")
+@export("dl", "Tensor", "F", autocast="lower")
 def prelu(input: Array, weight: TensorBase) -> Array:
     """Parametric ReLU: each element where it is positive, `weight` times it elsewhere.
 

@@ -131,7 +131,7 @@ def _mish(input: Array) -> Array:
     return input * tanh(softplus(input))
 
 
-@export("F")
+@export("F", autocast="float32")
 @elementwise(glsl="x * p.beta > p.threshold ? x : log1pf(expf(x * p.beta)) / p.beta", promotion="float")
 def softplus(input: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
     """``log(1 + exp(beta * element)) / beta``; the element itself where `beta` times it exceeds `threshold`.

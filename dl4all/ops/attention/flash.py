@@ -16,9 +16,10 @@ from dl4all.errors import ShapeError
 from dl4all.ops.attention import materialized
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.dtypes import widened
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.expressions.branchless import keep_where
-from dl4all.ops.core.kernels.launch import ceil_div, check_rounds, shader, strided_grid
+from dl4all.ops.core.kernels.launch import ceil_div, check_rounds, run, shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides, from_host
@@ -34,7 +35,6 @@ from dl4all.ops.memory.views import contiguous, reshape, transpose
 from dl4all.ops.reduce.softmax_function import softmax, softmax_backward
 from dl4all.ops.reduce.sums import sum
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device.programs import Launch
 
 # As in shaders/attention/flash.glsl
 OWN = 64  # queries or keys of a workgroup
@@ -107,8 +107,7 @@ def _launch(
     operands: tuple[TensorBase, ...],
     flops: int,
 ) -> None:
-    launch = Launch(code, strided_grid(blocks, 1), push, tiling, flops)
-    operands[0].device.launch(launch, *(tensor.storage for tensor in operands))
+    run(code, strided_grid(blocks, 1), push, *operands, constants=tiling, flops=flops)
 
 
 def _sizes(name: str, query: Any, key: Any, value: Any, mask: Any, repeats: int) -> tuple[int, ...]:
@@ -176,7 +175,7 @@ def _infer_forward(
     repeats: int,
 ) -> Result:
     batch, queries, _, _, columns = _sizes("flash_attention", query, key, value, mask, repeats)
-    return (batch * queries * (columns + ROW_TERMS),), query.dtype
+    return (batch * queries * (columns + ROW_TERMS),), widened(query.dtype)  # logsumexps keep their digits
 
 
 def _mask_push(mask: TensorBase | None, repeats: int) -> tuple[int, ...]:
@@ -192,7 +191,9 @@ def _mask_push(mask: TensorBase | None, repeats: int) -> tuple[int, ...]:
 def _concatenate_flat(*tensors: TensorBase) -> tuple[TensorBase, list[int]]:
     """Flattened copies of tensors in one tensor, and the offset of each."""
     offsets = np.cumsum([0, *(t.numel() for t in tensors)]).tolist()
-    joined = empty(type(tensors[0]).result_class, (offsets[-1],), tensors[0].dtype, tensors[0].device)
+    joined = empty(
+        type(tensors[0]).result_class, (offsets[-1],), widened(tensors[0].dtype), tensors[0].device
+    )
     for tensor, offset in zip(tensors, offsets, strict=False):
         copy_into(reshape(narrow(joined, 0, offset, tensor.numel()), tensor.shape), tensor)
     return joined, offsets

@@ -22,6 +22,7 @@ from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.elementwise.comparison import eq
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.linalg.matrix_product import matmul
+from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import expand, in_shape, reshape, transpose
 from dl4all.ops.random.dropout_functions import dropout
 from dl4all.ops.reduce.extrema import amax
@@ -30,7 +31,7 @@ from dl4all.ops.reduce.softmax_function import softmax
 T = TypeVar("T", bound=TensorBase)
 
 
-@export("F")
+@export("F", autocast="lower")
 def scaled_dot_product_attention(
     query: T,
     key: T,
@@ -168,7 +169,8 @@ def _flash(query: Any, key: Any, value: Any, mask: Any, options: dict[str, Any])
     count = batch * queries * columns
     with tape.gradients(False):
         flat = flash_attention(query, key, value, mask, **options)
-        output = tape.alias(split_flat(flat, (batch, queries, columns))[0])
+        output = split_flat(flat, (batch, queries, columns))[0]
+        output = tape.alias(output) if flat.dtype == query.dtype else cast(output, query.dtype.name)
     shapes = query.shape, key.shape, value.shape
 
     def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:

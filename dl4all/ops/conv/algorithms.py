@@ -14,6 +14,7 @@ from dl4all.ops.conv import depthwise, direct, fft, im2col, implicit_gemm, winog
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem
 from dl4all.ops.conv.slots import sum_slots
 from dl4all.ops.conv.window import Window
+from dl4all.ops.core.dtypes import FLOAT32
 from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
@@ -64,7 +65,7 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, problem: Probl
 def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Problem) -> None:
     """Fill `out`, of the weight's shape, from the gradient `g` of the output and the input."""
     if problem.images == 0:
-        sum_slots(out, empty(type(out), (1,), out.dtype, out.device), out.numel(), 0, 0)  # zeros
+        sum_slots(out, empty(type(out), (1,), FLOAT32, out.device), out.numel(), 0, 0)  # zeros
         return
     _run("weight_gradient", problem, out, g, x)
 

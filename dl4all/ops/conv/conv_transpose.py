@@ -11,6 +11,7 @@ from dl4all.ops.conv import integers
 from dl4all.ops.conv.convolution import ConvArgs, conv_input
 from dl4all.ops.conv.window import sizes
 from dl4all.ops.core.checks import check_images, check_numbers
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
 from dl4all.ops.elementwise.arithmetic import add
@@ -18,7 +19,7 @@ from dl4all.ops.indexing.padding import pad
 from dl4all.ops.memory.views import reshape
 
 
-@export("F")
+@export("F", autocast="lower")
 def conv_transpose1d(
     input: Array,
     weight: Array,
@@ -41,7 +42,7 @@ def conv_transpose1d(
     return _conv_transpose(1, input, weight, bias, output_padding, args)
 
 
-@export("F")
+@export("F", autocast="lower")
 def conv_transpose2d(
     input: Array,
     weight: Array,
@@ -84,7 +85,7 @@ def conv_transpose2d(
     return _conv_transpose(2, input, weight, bias, output_padding, args)
 
 
-@export("F")
+@export("F", autocast="lower")
 def conv_transpose3d(
     input: Array,
     weight: Array,
@@ -119,7 +120,7 @@ def _conv_transpose(
         return reshape(result, *result.shape[1:])
     check_images(name, input, axes, integers=True)
     check_numbers(name, input, weight, bias)
-    if input.dtype.kind != "f":
+    if kind_of(input.dtype) != "f":
         wide = [
             None if one is None else from_host(type(input).result_class, one, input.device, copy=False)
             for one in integers.widened(name, input, weight, bias)

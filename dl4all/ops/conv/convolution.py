@@ -19,7 +19,9 @@ from dl4all.ops.conv.problem import problem_of
 from dl4all.ops.conv.window import Window, checked_output_size, sizes, window
 from dl4all.ops.core.arguments.call_forms import sample
 from dl4all.ops.core.checks import check_float, check_images, check_numbers
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.kernels.halves import by_float32
 from dl4all.ops.core.op import Kernel, Op, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.memory.views import contiguous, reshape
@@ -114,13 +116,13 @@ KERNEL = Kernel(_run_conv, algorithms.shaders("forward"))
 
 
 def _conv_on_host(input: Any, weight: Any, bias: Any, args: ConvArgs) -> Any:
-    if input.dtype.kind != "f":
+    if kind_of(input.dtype) != "f":
         wide = _conv_on_host(*integers.widened("conv", input, weight, bias), args)
         return integers.narrowed(wide, input.dtype)
     return host.forward(input, weight, bias, args.window(weight.shape[2:]), args.groups)
 
 
-@export("F")
+@export("F", autocast="lower")
 @op(
     infer=_infer_conv(1),
     flops=_conv_flops,
@@ -167,7 +169,7 @@ def conv1d(
     return _conv_on_host(input, weight, bias, ConvArgs(stride, padding, dilation, groups))
 
 
-@export("F")
+@export("F", autocast="lower")
 @op(
     infer=_infer_conv(2),
     flops=_conv_flops,
@@ -229,7 +231,7 @@ def conv2d(
     return _conv_on_host(input, weight, bias, ConvArgs(stride, padding, dilation, groups))
 
 
-@export("F")
+@export("F", autocast="lower")
 @op(
     infer=_infer_conv(3),
     flops=_conv_flops,
@@ -404,7 +406,8 @@ def _run_conv_weight(
 ) -> None:
     args = ConvArgs(**arguments)
     g, x = contiguous(grad), contiguous(input)
-    algorithms.weight_gradient(out, g, x, problem_of(x, g, args.window(kernel_size), args.groups))
+    problem = problem_of(x, g, args.window(kernel_size), args.groups)
+    by_float32(out, lambda sums: algorithms.weight_gradient(sums, g, x, problem))
 
 
 def _conv_weight_flops(

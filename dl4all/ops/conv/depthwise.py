@@ -24,7 +24,6 @@ from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.device.programs import Launch
 
 DEPTHWISE_WEIGHT_PUSH = PushBlock(
     "conv/depthwise_weight.comp",
@@ -107,8 +106,7 @@ def _launch(
         problem.images, problem.channels, multiplier, operands[0].offset, operands[1].offset,
         wide * WORKGROUP, rows, layers, *bias,
     )  # fmt: skip
-    launch = Launch(code, grid, push, (*win.kernel, *win.stride), flops=flops)
-    out.device.launch(launch, *(operand.storage for operand in operands), out.storage)
+    run(code, grid, push, *operands, out, constants=(*win.kernel, *win.stride), flops=flops)
 
 
 ALGORITHM = Algorithm(

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dl4all.ops.conv.costs import COST_PER_LAUNCH, COST_PER_RESULT
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
 from dl4all.ops.conv.slots import SUM, sum_slots
-from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, MAX_LOOP_ROUNDS, ceil_div, shader
+from dl4all.ops.core.dtypes import FLOAT32
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, MAX_LOOP_ROUNDS, ceil_div, run, shader
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.scheduler.device.programs import Launch
 
 DIRECT_WEIGHT_PUSH = PushBlock(
     "conv/direct_weight.comp",
@@ -140,7 +140,7 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Prob
     block, rows = _filters_and_rows(info, problem)
     grid = _weight_grid(info, problem)
     count, size = grid[0], out.numel()
-    slots = out if count == 1 else empty(type(out), (count, size), out.dtype, out.device)
+    slots = out if count == 1 else empty(type(out), (count, size), FLOAT32, out.device)
     push = DIRECT_WEIGHT_PUSH.pack(
         *win.kernel[:2], *win.stride[:2], *win.dilation[:2], *win.before[:2],
         *problem.size, *problem.out_size,
@@ -153,8 +153,7 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Prob
         int(problem.volume), _workgroup(info), _exchanged_sums(info, block * rows * win.kernel[2]),
         int(info.type != "software"),  # To processors a loop for short quads costs more than it saves.
     )  # fmt: skip
-    launch = Launch(DIRECT_WEIGHT, grid, push, constants, flops=problem.flops)
-    out.device.launch(launch, g.storage, x.storage, slots.storage)
+    run(DIRECT_WEIGHT, grid, push, g, x, slots, constants=constants, flops=problem.flops)
     if count > 1:
         sum_slots(out, slots, size, count, 0)
 
@@ -183,9 +182,8 @@ def _convolve(
             *bias_constants(bias), first * result_size, result_size,
         )  # fmt: skip
         grid = (ceil_div(_invocations(problem), workgroup), blocks * problem.groups, count)
-        launch = Launch(code, grid, push, constants, flops=problem._replace(images=count).flops)
         operands = (x, w, x if bias is None else bias, out)
-        out.device.launch(launch, *(tensor.storage for tensor in operands))
+        run(code, grid, push, *operands, constants=constants, flops=problem._replace(images=count).flops)
 
 
 def filter_strides(w: TensorBase, problem: Problem, flip: bool) -> tuple[int, int, int, int, int]:

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 from dl4all.ops.conv.costs import COST_PER_LAUNCH
 from dl4all.ops.conv.fft_plan import MAX_LENGTH, FftPlan, Pair, best_plan, filter_extent, plan_cost
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
+from dl4all.ops.core.dtypes import FLOAT32
 from dl4all.ops.core.kernels.launch import (
     MAX_GRID_SIZE,
     MAX_LOOP_ROUNDS,
@@ -33,7 +34,6 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device.programs import Launch
 
 Ints: TypeAlias = tuple[int, ...]
 Codes: TypeAlias = Mapping[tuple[bool, bool], Shader]
@@ -277,7 +277,7 @@ def _pieces(count: int, max_size: int) -> Iterator[tuple[int, int]]:
 
 
 def _empty_maps(like: TensorBase, plan: FftPlan, count: int) -> TensorBase:
-    maps: TensorBase = empty(type(like), (count, plan.pairs, 4), like.dtype, like.device)
+    maps: TensorBase = empty(type(like), (count, plan.pairs, 4), FLOAT32, like.device)
     return maps
 
 
@@ -355,15 +355,12 @@ def _launch_transforms(
     codes: Codes, inverse: bool, length: int, count: int, push: bytes, constants: Ints, *tensors: TensorBase
 ) -> None:
     """Launch a kernel of `count` transforms."""
-    device = tensors[0].device
-    subgroups = device.info.short_subgroups
+    subgroups = tensors[0].device.info.short_subgroups
     size, widest = (16, 8) if subgroups else (128, 128)  # SIZE and WIDEST in fft.glsl
     groups = ceil_div(count, size // max(1, min(length // 8, widest)))
     steps = length.bit_length() - 1
-    launch = Launch(
-        codes[inverse, subgroups], _grid(groups), push, (steps, *constants), 5 * count * length * steps
-    )
-    device.launch(launch, *(tensor.storage for tensor in tensors))
+    code, flops = codes[inverse, subgroups], 5 * count * length * steps
+    run(code, _grid(groups), push, *tensors, constants=(steps, *constants), flops=flops)
 
 
 def _multiply(
@@ -399,8 +396,8 @@ def _multiply(
         ceil_div(columns, tile[1]) * groups,
     )
     check_rounds(out.device, inner)
-    launch = Launch(MULTIPLY, grid, push, tile, 16 * rows * columns * inner * groups * plan.pairs)
-    out.device.launch(launch, a.storage, b.storage, out.storage)
+    flops = 16 * rows * columns * inner * groups * plan.pairs
+    run(MULTIPLY, grid, push, a, b, out, constants=tile, flops=flops)
 
 
 def _repair(

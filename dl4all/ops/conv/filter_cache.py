@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 
 from dl4all.allocator.storage import Storage
+from dl4all.ops.core.dtypes import FLOAT32
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.scheduler import listeners
@@ -98,5 +99,5 @@ def derived_cache(source: TensorBase) -> DerivedCache:
 
 def empty_filters(like: TensorBase, *shape: int) -> TensorBase:
     """Memory for derived filters, under a name of its own in memory statistics."""
-    filters: TensorBase = empty(type(like).result_class, shape, like.dtype, like.device, "conv filters")
+    filters: TensorBase = empty(type(like).result_class, shape, FLOAT32, like.device, "conv filters")
     return filters

@@ -17,6 +17,7 @@ from dl4all.ops.conv.costs import (
 from dl4all.ops.conv.filter_cache import derived_cache, empty_filters
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem
 from dl4all.ops.conv.slots import SUM, sum_slots
+from dl4all.ops.core.dtypes import FLOAT32
 from dl4all.ops.core.kernels.launch import (
     MAX_GRID_SIZE,
     ceil_div,
@@ -31,7 +32,6 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS, PANEL, GemmProblem, gemm
 from dl4all.ops.memory.copy import copy_into
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.scheduler.device.programs import Launch
 
 IM2COL_PUSH = PushBlock(
     "conv/im2col.comp",
@@ -89,7 +89,7 @@ def forward(out: TensorBase, x: TensorBase, w: TensorBase, bias: TensorBase | No
     plain = problem.win.is_pointwise
     span, batch = (out_pixels, problem.images) if plain else _portion(problem, PANEL)
     pitch = ceil_div(span, PANEL) * PANEL
-    columns = x if plain else empty(type(out), (batch, reduction_size, pitch), out.dtype, out.device)
+    columns = x if plain else empty(type(out), (batch, reduction_size, pitch), x.dtype, out.device)
     lda = reduction_size
     if problem.images * problem.filters * reduction_size * out_pixels >= MIN_ALIGNED_TERMS:
         w = _aligned_filters(w, problem)
@@ -128,7 +128,7 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, problem: Probl
     batch = problem.images if plain else max(1, min(problem.images, max_planes // span, MAX_GRID_SIZE))
     shape = (batch, span * kernel_elements, out_pixels)
     wide, _, _ = strided_grid(in_pixels, WORKGROUP)
-    columns = out if plain else empty(type(out), shape, out.dtype, out.device)
+    columns = out if plain else empty(type(out), shape, FLOAT32, out.device)
     for first_image in range(0, problem.images, batch):
         image_count = min(batch, problem.images - first_image)
         for channel in range(0, problem.channels, span):
@@ -157,8 +157,8 @@ def input_gradient(out: TensorBase, g: TensorBase, w: TensorBase, problem: Probl
                     wide * WORKGROUP,
                 )  # fmt: skip
                 check_rounds(out.device, ceil_div(in_pixels, wide * WORKGROUP) * kernel_elements)
-                launch = Launch(COL2IM, (wide, channel_count, image_count), push, win.stride + win.kernel)
-                out.device.launch(launch, columns.storage, out.storage)
+                grid = (wide, channel_count, image_count)
+                run(COL2IM, grid, push, columns, out, constants=win.stride + win.kernel)
 
 
 def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Problem) -> None:
@@ -172,8 +172,8 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Prob
     span, batch = (out_pixels, problem.images) if plain else _portion(problem, 4)
     pitch = ceil_div(span, 4) * 4
     batch = max(1, min(batch, SLOT_BYTES // 4 // max(size, 1)))
-    columns = x if plain else empty(type(out), (batch, reduction_size, pitch), out.dtype, out.device)
-    slots = out if batch == 1 else empty(type(out), (batch, size), out.dtype, out.device)
+    columns = x if plain else empty(type(out), (batch, reduction_size, pitch), x.dtype, out.device)
+    slots = out if batch == 1 else empty(type(out), (batch, size), FLOAT32, out.device)
     for group in range(problem.groups):
         offset = group * size if batch == 1 else 0
         for first_image in range(0, problem.images, batch):

@@ -13,11 +13,10 @@ from typing import NamedTuple
 from dl4all.ops.conv.costs import COST_PER_LAUNCH, COST_PER_RESULT, gemm_cost
 from dl4all.ops.conv.direct import filter_strides
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
-from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, MAX_LOOP_ROUNDS, ceil_div, shader
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, MAX_LOOP_ROUNDS, ceil_div, run, shader
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime.device_info import DeviceInfo
-from dl4all.scheduler.device.programs import Launch
 
 IMPLICIT_GEMM_PUSH = PushBlock(
     "conv/implicit_gemm.comp",
@@ -118,9 +117,9 @@ def _convolve(
     reads_vectors = not (flip or problem.reduction_size % 4 or w.offset % 4)
     whole = problem.reduction_size % DEPTH == 0
     constants = (*win.kernel, *tile, int(reads_vectors), int(whole))
-    launch = Launch(IMPLICIT_GEMM, _grid(problem, tile), push, constants, flops=problem.flops)
     operands = (x, w, x if bias is None else bias, out)
-    out.device.launch(launch, *(tensor.storage for tensor in operands))
+    grid = _grid(problem, tile)
+    run(IMPLICIT_GEMM, grid, push, *operands, constants=constants, flops=problem.flops)
 
 
 def tile_of(info: DeviceInfo, problem: Problem) -> ImplicitTile:

@@ -14,14 +14,14 @@ from functools import partial
 from dl4all.ops.conv.costs import COST_PER_FILTER_ELEMENT, COST_PER_LAUNCH, COST_PER_STORED_FLOAT, gemm_cost
 from dl4all.ops.conv.filter_cache import derived_cache, empty_filters
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
-from dl4all.ops.core.kernels.launch import ceil_div, shader
+from dl4all.ops.core.dtypes import FLOAT32
+from dl4all.ops.core.kernels.launch import ceil_div, run, shader
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS, PANEL, GemmProblem, best_panel, gemm
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler.device.programs import Launch
 
 TILES = (2, 4)
 """The numbers of results along each side of a tile that is computed at once."""
@@ -117,12 +117,12 @@ def weight_gradient(out: TensorBase, g: TensorBase, x: TensorBase, problem: Prob
     count = problem.tiles(tile)
     span = _portion(problem, tile, 4)
     images, gradients = (
-        empty(type(out), (positions, rows, span), out.dtype, out.device)
+        empty(type(out), (positions, rows, span), FLOAT32, out.device)
         for rows in (problem.channels, problem.filters)
     )
     columns = ceil_div(problem.channels, 4) * 4
     size = problem.filters * columns
-    filters = empty(type(out), (positions, problem.filters, columns), out.dtype, out.device)
+    filters = empty(type(out), (positions, problem.filters, columns), FLOAT32, out.device)
     for first_tile in range(0, count, span):
         tile_count = min(span, count - first_tile)
         pitch = ceil_div(tile_count, 4) * 4
@@ -173,7 +173,7 @@ def _convolve(
     filters = _transformed_filters(w, problem, tile, flip)
     lda = filters.shape[2]
     images, products = (
-        empty(type(out), (positions, rows, span), out.dtype, out.device)
+        empty(type(out), (positions, rows, span), FLOAT32, out.device)
         for rows in (problem.channels, problem.filters)
     )
     for first_tile in range(0, count, span):
@@ -272,8 +272,7 @@ def _launch(code: Shader, rows: int, columns: int, push: bytes, *tensors: Tensor
     wide = min(WORKGROUP, max(8, 1 << (columns - 1).bit_length()))
     high = WORKGROUP // wide
     grid = (ceil_div(columns, wide), ceil_div(rows, high), 1)
-    device = tensors[0].device
-    device.launch(Launch(code, grid, push, (wide, high)), *(tensor.storage for tensor in tensors))
+    run(code, grid, push, *tensors, constants=(wide, high))
 
 
 def _algorithm(tile: int) -> Algorithm:

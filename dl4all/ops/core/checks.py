@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dl4all.errors import DTypeError, ShapeError
+from dl4all.ops.core.dtypes import kind_of, widened
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 
 AXES = {1: "(N, C, L)", 2: "(N, C, H, W)", 3: "(N, C, D, H, W)"}
@@ -29,9 +30,21 @@ def check_float(op: str, *tensors: TensorBase | None) -> None:
         DTypeError
     """
     dtypes = {t.dtype for t in tensors if t is not None}
-    if len(dtypes) != 1 or next(iter(dtypes)).kind != "f":
+    if len(dtypes) != 1 or kind_of(next(iter(dtypes))) != "f":
         names = ", ".join(sorted(map(str, dtypes)))
         raise DTypeError(f"[{op}] expected floats of one dtype, got {names}; convert with .to(dtype)")
+
+
+def check_parameters(op: str, x: TensorBase, *of_channels: TensorBase | None) -> None:
+    """Raise unless the tensors are floats of one dtype, or those beside one of 16 bits are of float32.
+
+    Parameters and statistics of a normalisation are so in mixed precision.
+
+    Raises:
+        DTypeError
+    """
+    others = [tensor for tensor in of_channels if tensor is not None and tensor.dtype != widened(x.dtype)]
+    check_float(op, x, *others)
 
 
 def check_numbers(op: str, *tensors: TensorBase | None) -> None:
@@ -41,7 +54,7 @@ def check_numbers(op: str, *tensors: TensorBase | None) -> None:
         DTypeError
     """
     dtypes = {t.dtype for t in tensors if t is not None}
-    if len(dtypes) != 1 or next(iter(dtypes)).kind == "b":
+    if len(dtypes) != 1 or kind_of(next(iter(dtypes))) == "b":
         names = ", ".join(sorted(map(str, dtypes)))
         raise DTypeError(f"[{op}] expected numbers of one dtype, got {names}; convert with .to(dtype)")
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from dl4all.ops.core.autocast import Policy, following
+
 F = TypeVar("F")
 
 Space = Literal["dl", "Tensor", "Tensor_", "F", "F_", "Tensor.unfold"]
@@ -34,24 +36,31 @@ class Export(NamedTuple):
 EXPORTS: list[Export] = []
 
 
-def export(*spaces: Space, aliases: tuple[str, ...] = (), out: bool = False) -> Callable[[F], F]:
+def export(
+    *spaces: Space, aliases: tuple[str, ...] = (), out: bool = False, autocast: Policy | None = None
+) -> Callable[[F], F]:
     """Declare the public namespaces of a function.
 
     Args:
         spaces: namespaces in addition to ``dl4all.ops``, which has every function.
         aliases: PyTorch's other names of the function, in the same namespaces.
         out: whether the function of ``dl`` takes tensors for its results, as that of ``torch`` does.
+        autocast: the dtype of its operands within ``dl.autocast``; without it they stay as they are.
 
     Example:
         >>> @export("dl", "Tensor", aliases=("absolute",), out=True)
         ... def abs(input): ...
     """
 
-    def unchanged(function: F) -> F:
+    def declare(function: F) -> F:
+        if autocast is not None and hasattr(function, "autocast"):  # an op asks itself
+            function.autocast = autocast
+        elif autocast is not None:
+            function = following(autocast, function)
         EXPORTS.append(Export(function, spaces, aliases, out))
         return function
 
-    return unchanged
+    return declare
 
 
 def exported(space: str) -> Iterator[tuple[str, Export]]:

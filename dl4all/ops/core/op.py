@@ -10,19 +10,20 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from types import MethodType
 from typing import Any, Generic, ParamSpec
 
 import numpy as np
 
 from dl4all.errors import ArgumentError, Dl4allError, DTypeError
-from dl4all.ops.core import tape
+from dl4all.ops.core import autocast, tape
 from dl4all.ops.core.arguments import named_cpu
 from dl4all.ops.core.arguments.call_forms import Form, in_place
 from dl4all.ops.core.arguments.mixed_devices import MixedDevices, mixed_devices, on_one_device
 from dl4all.ops.core.arguments.mixed_dtypes import MixedScalars, scalars_cast
 from dl4all.ops.core.arguments.tensor_like import TensorLike, TensorLikeFound
+from dl4all.ops.core.dtypes import FLOATING
 from dl4all.ops.core.example import Example as Example
 from dl4all.ops.core.example import example as example
 from dl4all.ops.core.gradient import Function, Grad, GradientRule
@@ -33,6 +34,7 @@ from dl4all.ops.core.kernels.kernel import KERNEL_REFUSALS as KERNEL_REFUSALS
 from dl4all.ops.core.kernels.kernel import OPTIONAL_SHADERS as OPTIONAL_SHADERS
 from dl4all.ops.core.kernels.kernel import SHARED as SHARED
 from dl4all.ops.core.kernels.kernel import Kernel as Kernel
+from dl4all.ops.core.kernels.launch import as_bits, kernel_dtype, stores_halves
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_shape
 from dl4all.ops.core.op_node import OpNode
 from dl4all.ops.core.op_node import fit_gradients as fit_gradients
@@ -70,6 +72,7 @@ class Op(HostRun, Generic[P]):
         flops: Callable[..., int] | None = None,
         grad: Grad = None,
         overwrites: bool = False,
+        moves: bool = False,
     ) -> None:
         functools.update_wrapper(self, body)
         self.name = body.__name__
@@ -82,6 +85,8 @@ class Op(HostRun, Generic[P]):
         self.arrays, self.arguments = self.parameters.arrays, self.parameters.arguments
         self.elementwise = elementwise
         self.overwrites = overwrites or elementwise
+        self.moves = moves
+        self.autocast: autocast.Policy | None = None  # set by `export`
         self.flops = flops
         own = body.__module__.startswith(("dl4all.ops.", "dl4all.functions."))
         self.family = body.__module__.split(".")[2] if own else ""
@@ -155,6 +160,8 @@ class Op(HostRun, Generic[P]):
             if result is not None:
                 return result
         operands, arguments = self.bind(given, kwargs)
+        if autocast.blocks and self.autocast is not None:
+            operands, arguments = autocast.cast_operands(self.name, self.autocast, operands, arguments)
         if batching:
             for operand in operands:
                 if isinstance(operand, BatchedTensorBase):
@@ -279,40 +286,24 @@ class Op(HostRun, Generic[P]):
         if kernel is None:
             cause = fallback.no_kernel(device, dtype.name)
             return self.run_on_host(first, operands, arguments, shape, dtype, cause)
-        if dtype.name not in kernel.dtypes:
-            if self.widens_float16(operands, dtype, kernel.dtypes):
-                return self.compute_in_float32(operands, arguments, dtype)
+        moved = kernel.halves == "moved"
+        takes_halves = self.moves or moved or (kernel.halves == "read" and stores_halves(device))
+        if not takes_halves and self.has_halves(operands):
+            return self.compute_in_float32(operands, arguments, dtype)
+        if (kernel_dtype(dtype, moved=moved) if takes_halves else dtype.name) not in kernel.dtypes:
             cause = fallback.no_dtype(device, dtype.name)
             return self.run_on_host(first, operands, arguments, shape, dtype, cause)
         out = empty(type(first).result_class, shape, dtype, device, self.name)
         if 0 not in shape:
             try:
-                kernel.run(out, *operands, **arguments)
+                target = out
+                if moved:
+                    target, *operands = map(as_bits, (out, *operands))
+                kernel.run(target, *operands, **arguments)
             except KERNEL_REFUSALS as error:
                 cause = fallback.refused(device, error, dtype.name)
                 return self.run_on_host(first, operands, arguments, shape, dtype, cause)
         return out
-
-    @staticmethod
-    def widens_float16(operands: list[Any], dtype: np.dtype[Any], kernel_dtypes: Container[str]) -> bool:
-        """Whether a device that has kernels for these dtypes computes in float32 in place of float16."""
-        return (
-            dtype == np.float16
-            and "float32" in kernel_dtypes
-            and any(isinstance(o, TensorBase) and o.dtype == dtype for o in operands)
-        )
-
-    def compute_in_float32(self, operands: list[Any], arguments: dict[str, Any], dtype: np.dtype[Any]) -> Any:
-        """Widen float16 operands, compute, and round the result to `dtype`, all on the device."""
-        cast = primitives.cast
-        wide = [
-            cast.compute([o], {"dtype": "float32"})
-            if isinstance(o, TensorBase) and o.dtype == np.float16
-            else o
-            for o in operands
-        ]
-        result = self.compute(wide, arguments)
-        return result if result.dtype == dtype else cast.compute([result], {"dtype": dtype.name})
 
     # Backward
 
@@ -329,7 +320,7 @@ class Op(HostRun, Generic[P]):
             operands, arguments, result: of the call. The node keeps only those that the gradients need.
             rule: computes the gradients, if not the declared one.
         """
-        if not tape.state.enabled or result.dtype.kind != "f":
+        if not tape.state.enabled or result.dtype not in FLOATING:
             return
         edges = tape.edges_of(operands)
         if edges is None:
@@ -386,6 +377,7 @@ def op(
     flops: Callable[..., int] | None = None,
     grad: Grad = None,
     overwrites: bool = False,
+    moves: bool = False,
 ) -> Callable[[Callable[P, Any]], Op[P]]:
     """Declare an op.
 
@@ -399,9 +391,13 @@ def op(
         grad: the gradient, see :class:`dl4all.ops.core.gradient.GradientRule`.
         overwrites: whether the kernel may write to its first operand, of which each invocation reads only the
             elements that it writes; elementwise kernels always may.
+        moves: whether the body moves elements and computes nothing with them, so that it takes floats of 16
+            bits as they are; for other bodies they are widened to float32.
     """
 
     def declare(body: Callable[P, Any]) -> Op[P]:
-        return register(Op(body, infer, kernel, examples, flops=flops, grad=grad, overwrites=overwrites))
+        return register(
+            Op(body, infer, kernel, examples, flops=flops, grad=grad, overwrites=overwrites, moves=moves)
+        )
 
     return declare

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError
+from dl4all.ops.core.dtypes import DTYPES, kind_of, promoted
 from dl4all.ops.core.op import NUMBERS
-from dl4all.ops.core.tensor_base import DTYPES
 
 Promotion = Literal["common", "float"]
 INTEGER_LIMITS = {
-    dtype: (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for dtype in DTYPES if dtype.kind in "iu"
+    dtype: (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for dtype in DTYPES if kind_of(dtype) in "iu"
 }
 
 
@@ -41,17 +41,17 @@ def promote(name: str, operands: Iterable[Any], promotion: Promotion) -> np.dtyp
         if common is None or _kind(dtype) > _kind(common):
             common = dtype
         elif _kind(dtype) == _kind(common):
-            common = np.promote_types(common, dtype)
+            common = promoted(common, dtype)
     for value in values:
         if isinstance(value, NUMBERS) and (common is None or _kind(_number_dtype(value)) > _kind(common)):
             common = _number_dtype(value)
     assert common is not None
-    return np.dtype(np.float32) if promotion == "float" and common.kind != "f" else common
+    return np.dtype(np.float32) if promotion == "float" and kind_of(common) != "f" else common
 
 
 def _kind(dtype: np.dtype[Any]) -> int:
     """The rank of a dtype's kind: bool, integers, floats."""
-    return {"b": 0, "u": 1, "i": 1, "f": 2}[dtype.kind]
+    return {"b": 0, "u": 1, "i": 1, "f": 2}[kind_of(dtype)]
 
 
 def _number_dtype(value: Any) -> np.dtype[Any]:
@@ -66,7 +66,7 @@ def check_fits(name: str, value: Any, dtype: np.dtype[Any]) -> None:
     Raises:
         ArgumentError
     """
-    if dtype.kind in "iu":
+    if kind_of(dtype) in "iu":
         low, high = INTEGER_LIMITS[dtype]
         fits = bool(low <= value <= high)
     else:
@@ -81,6 +81,6 @@ def check_elements(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> 
     Raises:
         ArgumentError
     """
-    if dtype.kind in "iu" and array.dtype != dtype and array.size:
+    if kind_of(dtype) in "iu" and array.dtype != dtype and array.size:
         for number in (array.min(), array.max()):  # both are nan if one element is
             check_fits(name, number.item(), dtype)

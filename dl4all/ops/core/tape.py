@@ -13,12 +13,14 @@ import itertools
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from dl4all.errors import GradientError
+from dl4all.ops.core.dtypes import FLOATING, kind_of
+from dl4all.ops.core.primitives import primitives
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, batching
 from dl4all.runtime.scopes import Scope
@@ -53,6 +55,9 @@ class _TapeState(threading.local):
         # For checkpoints: called with each tensor to save; may return a function that computes it again.
         self.recompute_hook: Callable[[TensorBase], Callable[[], TensorBase] | None] | None = None
         self.observer: Observer | None = None
+        # Of mixed precision (dl4all/ops/core/autocast.py): dtypes by the type of device, and what was cast.
+        self.autocast: Mapping[str, np.dtype[Any]] = {}
+        self.casts: dict[Any, Any] | None = None
         self.scope: Scope | None = None  # the innermost block that changes these
 
 
@@ -204,15 +209,20 @@ class GradientNode:
         """
         needs = tuple([edge is not None for edge in self.edges])
         gradients: Sequence[Gradient] = backward(grads, tuple(saved), needs)
-        for edge, gradient in zip(self.edges, gradients, strict=True):
-            if edge is None or gradient is None:
-                continue
-            if gradient.shape != edge.shape or gradient.dtype != edge.dtype:
-                raise GradientError(
-                    f"[{self.name}] the gradient of an input of shape {edge.shape} and dtype {edge.dtype} "
-                    f"has shape {gradient.shape} and dtype {gradient.dtype}"
-                )
-        return gradients
+        return [self._fitting(e, g) for e, g in zip(self.edges, gradients, strict=True)]
+
+    def _fitting(self, edge: Edge | None, gradient: Gradient) -> Gradient:
+        """The gradient of an input in its dtype."""
+        if edge is None or gradient is None:
+            return None
+        if gradient.dtype != edge.dtype and {gradient.dtype, edge.dtype} <= FLOATING:
+            gradient = primitives.cast(gradient, edge.dtype.name)
+        if gradient.shape != edge.shape or gradient.dtype != edge.dtype:
+            raise GradientError(
+                f"[{self.name}] the gradient of an input of shape {edge.shape} and dtype {edge.dtype} "
+                f"has shape {gradient.shape} and dtype {gradient.dtype}"
+            )
+        return gradient
 
     def _restore(self, saved: Saved, connected: bool) -> TensorBase:
         """The saved tensor; with `connected` it has its place in the graph again."""
@@ -354,7 +364,7 @@ def add_node(
             )
     node = GradientNode(name, edges, len(outputs), backward, kept, single_use)
     for index, output in enumerate(outputs):
-        if output.dtype.kind == "f":
+        if kind_of(output.dtype) == "f":
             output.grad_meta = GradMeta(node, index)
     if state.observer is not None:
         state.observer.made(node, inputs, outputs)

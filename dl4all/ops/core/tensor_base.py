@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dl4all.allocator.storage import Storage
 from dl4all.errors import OutOfMemoryError
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.runtime.cpu.buffer import aligned_copy
 from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
@@ -49,14 +50,6 @@ Dims: TypeAlias = int | Sequence[int] | None
 
 DTypeLike: TypeAlias = npt.DTypeLike | None
 """An element type: ``"float32"``, ``np.float32``, ``dl.float32``; None for the default."""
-
-DTYPES = tuple(
-    np.dtype(name)
-    for name in (
-        "float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool",
-    )
-)  # fmt: skip
-
 
 FEW_BYTES = 1 << 14
 """Up to here memory that came back is quicker written than new memory is counted and kept."""
@@ -247,7 +240,7 @@ class TensorBase:
 
 def host_int(value: Any) -> Any:
     """A tensor of one integer as an int; anything else as it is."""
-    if isinstance(value, TensorBase) and value.dtype.kind in "iu" and value.numel() == 1:
+    if isinstance(value, TensorBase) and kind_of(value.dtype) in "iu" and value.numel() == 1:
         return int(value.on_host().item())
     return value
 

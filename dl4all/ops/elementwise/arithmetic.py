@@ -129,7 +129,7 @@ primitives.clone = clone
 # Fused multiplications and additions
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="widest")
 @elementwise(
     glsl="a + p.value * b * c",
     grad=(
@@ -149,7 +149,7 @@ def addcmul(input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) 
     return np.add(input, np.multiply(_scale(tensor1, value), tensor2))
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="widest")
 @elementwise(
     glsl="a + p.value * b / c",
     promotion="float",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.dtypes import finfo, kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.elementwise.arithmetic import clone
@@ -315,9 +316,9 @@ def nan_to_num(
         >>> dl.nan_to_num(dl.tensor([float("nan"), 1.0, float("inf")]), posinf=9.0).tolist()
         [0.0, 1.0, 9.0]
     """
-    if input.dtype.kind != "f":
+    if kind_of(input.dtype) != "f":
         return clone(input)
-    largest = float(np.finfo(input.dtype).max)
+    largest = float(finfo(input.dtype).max)
     result = where(isnan(input), nan, input)
     result = where(eq(input, np.inf), largest if posinf is None else posinf, result)
     return where(eq(input, -np.inf), -largest if neginf is None else neginf, result)

@@ -19,6 +19,7 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.arguments.call_forms import INPLACE
 from dl4all.ops.core.arguments.mixed_dtypes import MixedScalars, scalars_of_another_dtype
+from dl4all.ops.core.dtypes import FLOATS, HALVES, kind_of
 from dl4all.ops.core.expressions.expression import Expression, parse
 from dl4all.ops.core.gradient import Grad
 from dl4all.ops.core.kernels.host_kernel import (
@@ -30,7 +31,7 @@ from dl4all.ops.core.kernels.host_kernel import (
     layout_of,
     layout_or_value,
 )
-from dl4all.ops.core.kernels.launch import NoKernel
+from dl4all.ops.core.kernels.launch import NoKernel, kernel_dtype, stores_halves
 from dl4all.ops.core.kernels.launch_plan import ElementwisePlan, PlannedCall, call_of
 from dl4all.ops.core.limits import LARGE_ELEMENTS, check_host_memory, check_view
 from dl4all.ops.core.op import (
@@ -105,7 +106,13 @@ FLOAT = np.dtype(np.float32)
 # GLSL types of arguments by annotation. A Number has the type of the operands.
 GLSL_ARGUMENT_TYPES = {"float": "float", "int": "int", "bool": "int"}
 
-SAME_EXPRESSION = {"float64": "float32", "float16": "float32", "int16": "int32", "int8": "int32"}
+SAME_EXPRESSION = {
+    "float64": "float32",
+    "float16": "float32",
+    "bfloat16": "float32",
+    "int16": "int32",
+    "int8": "int32",
+}
 """Compiled kernels of the host compute more dtypes than devices do, by the expressions of others."""
 
 
@@ -294,12 +301,12 @@ class Elementwise(Op[P]):
                     f"[{self.name}] {name!r} must be bool, not {operand.dtype}; compare it, as in x != 0"
                 )
         dtype = self._promoted(operands)
-        if dtype.kind not in self.kinds:
-            raise DTypeError(f"[{self.name}] {dtype} is not supported; {CONVERSION_ADVICE[dtype.kind]}")
+        if kind_of(dtype) not in self.kinds:
+            raise DTypeError(f"[{self.name}] {dtype} is not supported; {CONVERSION_ADVICE[kind_of(dtype)]}")
         result_dtype = np.dtype(np.bool_) if self.result == "bool" else dtype
         deciding = self._deciding(operands)
         mixed = len({operand.dtype for operand in deciding if isinstance(operand, TensorBase)}) > 1
-        return Resolution(dtype, result_dtype, self.by_dtype.get(dtype.name), mixed)
+        return Resolution(dtype, result_dtype, self.by_dtype.get(kernel_dtype(dtype)), mixed)
 
     def _infer(self, *operands: Any, **arguments: Any) -> Result:
         dtype, result_dtype, _, _ = self._resolve(operands)
@@ -307,14 +314,14 @@ class Elementwise(Op[P]):
             if not condition and not isinstance(operand, TensorBase):
                 check_fits(self.name, operand, dtype)
         for name in self._numbers:
-            if dtype.kind != "f" and isinstance(arguments[name], float):
+            if kind_of(dtype) != "f" and isinstance(arguments[name], float):
                 raise ArgumentError(
                     f"[{self.name}] {name} must be an integer for {dtype}, got {arguments[name]}; "
                     "convert the tensors with .float()"
                 )
             check_fits(self.name, arguments[name], dtype)
         for name in self._floats:
-            check_fits(self.name, arguments[name], FLOAT if dtype.kind == "f" else dtype)
+            check_fits(self.name, arguments[name], FLOAT if kind_of(dtype) == "f" else dtype)
         return broadcast_shapes(self.name, operands), result_dtype
 
     def compute(self, operands: list[Any], arguments: dict[str, Any]) -> Any:
@@ -344,9 +351,9 @@ class Elementwise(Op[P]):
                 if plan is not REFUSED:
                     return plan.run(first, call.storages, call.numbers)
             return self.run_on_host(first, operands, arguments, shape, dtype, compiled=plan is not REFUSED)
+        if resolution.compute_dtype in HALVES and not (resolution.variants and stores_halves(device)):
+            return self.compute_in_float32(operands, arguments, dtype)
         if resolution.variants is None:
-            if self.widens_float16(operands, resolution.compute_dtype, self.by_dtype):
-                return self.compute_in_float32(operands, arguments, dtype)
             cause = fallback.no_dtype(device, resolution.compute_dtype.name)
             return self.run_on_host(first, operands, arguments, shape, dtype, cause)
         out = empty(type(first).result_class, shape, dtype, device, self.name)
@@ -468,7 +475,7 @@ class Elementwise(Op[P]):
         plan = launch_elementwise(variants, out, converted, [arguments[name] for name in self.arguments])
         if plan is None or call is None or any(c is not o for c, o in zip(converted, operands, strict=True)):
             return
-        if not (call.numbers and ELEMENT_TYPES[dtype.name].packed):  # does each fit? infer looks
+        if not (call.numbers and ELEMENT_TYPES[kernel_dtype(dtype)].packed):  # does each fit? infer looks
             out.device.plans.keep(call.key, plan)
 
 
@@ -500,7 +507,9 @@ def broadcast_shapes(name: str, operands: Iterable[Any]) -> Shape:
 def _kernel_operand(operand: Any, dtype: np.dtype[Any], out: TensorBase) -> Any:
     """An operand as kernels take it: a tensor of `dtype`, or a number of 32 bits."""
     if isinstance(operand, TensorBase):
-        return operand if operand.dtype == dtype else _cast_without_gradient(operand, dtype)
+        if operand.dtype == dtype or (dtype in FLOATS and operand.dtype in FLOATS):
+            return operand
+        return _cast_without_gradient(operand, dtype)
     if dtype == np.int64 and not -(2**31) <= operand < 2**31:
         return from_host(type(out), np.array(operand, dtype), out.device, copy=False)
     return operand

@@ -207,7 +207,8 @@ def launch_elementwise(
     variant, groups, constants, tensors, before, axes = arranged
     numbers = [0 if isinstance(o, TensorBase) else o for o in operands] if len(operands) > 1 else []
     values = (*before, *numbers, *axes, *arguments)
-    launch = Launch(variant.shader, groups, _pack(variant, values), constants)
+    code = launching.holding(variant.shader, *tensors, out)
+    launch = Launch(code, groups, _pack(variant, values), constants)
     storages = (*(tensor.storage for tensor in tensors), out.storage)
     out.device.launch(launch, *storages)
     own = [operand.storage for operand in operands if isinstance(operand, TensorBase)]
@@ -329,6 +330,8 @@ def _strided_variant(
 
 def _launch_transpose(out: TensorBase, tensor: TensorBase) -> bool:
     """Copy a transposed tensor by tiles, if its strides allow that; return whether they do."""
+    if out.dtype.itemsize < 4:
+        return False
     shape, strides = merge_axes(out.shape, [tensor.strides, out.strides])
     launch = transpose_launch(shape, strides[0], strides[1], (tensor.offset, out.offset))
     if launch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dl4all.errors import DTypeError
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
@@ -175,8 +176,8 @@ def masked_fill(input: TensorBase, mask: TensorBase, value: Array | Scalar) -> A
         >>> dl.masked_fill(x, x < 0, 0.0).tolist()
         [1.0, 0.0]
     """
-    if isinstance(value, NUMBERS) and input.dtype.kind != "f":
-        value = bool(value) if input.dtype.kind == "b" else int(value)
+    if isinstance(value, NUMBERS) and kind_of(input.dtype) != "f":
+        value = bool(value) if kind_of(input.dtype) == "b" else int(value)
     filled = where(mask, value, input)
     if filled.dtype != input.dtype:
         raise DTypeError(

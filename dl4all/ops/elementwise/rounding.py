@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import Array
@@ -83,7 +84,7 @@ def floor(input: Array) -> Array:
         >>> dl.floor(dl.tensor([-1.5, 1.5])).tolist()
         [-2.0, 1.0]
     """
-    return np.floor(input) if input.dtype.kind == "f" else input
+    return np.floor(input) if kind_of(input.dtype) == "f" else input
 
 
 @export("dl", "Tensor", "Tensor_", out=True)
@@ -96,7 +97,7 @@ def ceil(input: Array) -> Array:
         >>> dl.ceil(dl.tensor([-1.5, 1.5])).tolist()
         [-1.0, 2.0]
     """
-    return np.ceil(input) if input.dtype.kind == "f" else input
+    return np.ceil(input) if kind_of(input.dtype) == "f" else input
 
 
 @export("dl", "Tensor", "Tensor_", aliases=("fix",), out=True)
@@ -109,7 +110,7 @@ def trunc(input: Array) -> Array:
         >>> dl.trunc(dl.tensor([-1.5, 1.5])).tolist()
         [-1.0, 1.0]
     """
-    return np.trunc(input) if input.dtype.kind == "f" else input
+    return np.trunc(input) if kind_of(input.dtype) == "f" else input
 
 
 @export()
@@ -122,7 +123,7 @@ def round_even(input: Array) -> Array:
         >>> dl.ops.round_even(dl.tensor([0.5, 1.5, 2.6])).tolist()
         [0.0, 2.0, 3.0]
     """
-    return np.rint(input) if input.dtype.kind == "f" else input
+    return np.rint(input) if kind_of(input.dtype) == "f" else input
 
 
 @export("dl", "Tensor", "Tensor_", out=True)
@@ -138,7 +139,7 @@ def round(input: Array, *, decimals: int = 0) -> Array:
         [0.0, 2.0, -3.0]
     """
     integer("round", "decimals", decimals, -MOST_DECIMALS, MOST_DECIMALS)
-    if decimals == 0 or input.dtype.kind != "f":
+    if decimals == 0 or kind_of(input.dtype) != "f":
         return round_even(input)
     if decimals < 0:
         return round_even(input / 10.0**-decimals) * 10.0**-decimals

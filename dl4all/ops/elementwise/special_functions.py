@@ -59,7 +59,7 @@ lgamma.defgrad(lambda g, input: g * digamma(input))
 digamma.defgrad(lambda g, input: g * zeta(zero(input) + 2, input))
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="float32")
 @elementwise(
     glsl="erfinvf(x)",
     promotion="float",

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.expressions.expression import power
 from dl4all.ops.core.op import NUMBERS
@@ -38,7 +39,7 @@ def sqrt(input: Array) -> Array:
     return np.sqrt(input)
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="float32")
 @elementwise(
     glsl="1.0 / sqrt(x)",
     promotion="float",
@@ -56,7 +57,7 @@ def rsqrt(input: Array) -> Array:
     return 1 / np.sqrt(input)
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="float32")
 @elementwise(glsl="1.0 / x", promotion="float", grad=lambda g, result: -g * (result * result))
 def reciprocal(input: Array) -> Array:
     """1 divided by each element.
@@ -69,7 +70,7 @@ def reciprocal(input: Array) -> Array:
     return 1 / input
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="float32")
 @elementwise(glsl="expf(x)", promotion="float", grad=lambda g, result: g * result)
 def exp(input: Array) -> Array:
     """e to the power of each element.
@@ -95,7 +96,7 @@ def exp2(input: Array) -> Array:
     return np.exp2(input)
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="float32")
 @elementwise(glsl="expm1f(x)", promotion="float", grad=lambda g, result: g * (result + 1))
 def expm1(input: Array) -> Array:
     """e to the power of each element, minus 1, accurate for small elements too.
@@ -108,7 +109,7 @@ def expm1(input: Array) -> Array:
     return np.expm1(input)
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="float32")
 @elementwise(glsl="logf(x)", promotion="float", domain={"input": (0.1, 8)}, grad=lambda g, input: g / input)
 def log(input: Array) -> Array:
     """The natural logarithm of each element, nan below 0.
@@ -121,7 +122,7 @@ def log(input: Array) -> Array:
     return np.log(input)
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="float32")
 @elementwise(
     glsl="log2f(x)",
     promotion="float",
@@ -139,7 +140,7 @@ def log2(input: Array) -> Array:
     return np.log2(input)
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="float32")
 @elementwise(
     glsl="log10f(x)",
     promotion="float",
@@ -157,7 +158,7 @@ def log10(input: Array) -> Array:
     return np.log10(input)
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="float32")
 @elementwise(
     glsl="log1pf(x)", promotion="float", domain={"input": (-0.9, 8)}, grad=lambda g, input: g / (input + 1)
 )
@@ -201,7 +202,7 @@ def cos(input: Array) -> Array:
 sin.defgrad(lambda g, input: g * cos(input))
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="float32")
 @elementwise(
     glsl="tanf(x)",
     promotion="float",
@@ -219,7 +220,7 @@ def tan(input: Array) -> Array:
     return np.tan(input)
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("arcsin",), out=True)
+@export("dl", "Tensor", "Tensor_", aliases=("arcsin",), out=True, autocast="float32")
 @elementwise(
     glsl="asinf(x)",
     promotion="float",
@@ -237,7 +238,7 @@ def asin(input: Array) -> Array:
     return np.arcsin(input)
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("arccos",), out=True)
+@export("dl", "Tensor", "Tensor_", aliases=("arccos",), out=True, autocast="float32")
 @elementwise(
     glsl="acosf(x)",
     promotion="float",
@@ -268,7 +269,7 @@ def atan(input: Array) -> Array:
     return np.arctan(input)
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="float32")
 @elementwise(glsl="sinhf(x)", promotion="float")
 def sinh(input: Array) -> Array:
     """The hyperbolic sine of each element.
@@ -281,7 +282,7 @@ def sinh(input: Array) -> Array:
     return np.sinh(input)
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="float32")
 @elementwise(glsl="coshf(x)", promotion="float", grad=lambda g, input: g * sinh(input))
 def cosh(input: Array) -> Array:
     """The hyperbolic cosine of each element.
@@ -338,7 +339,7 @@ def square(input: Array) -> Array:
         >>> dl.square(dl.tensor([1.5, -2.0])).tolist()
         [2.25, 4.0]
     """
-    return mul(input, input) if input.dtype.kind != "b" else pow(input, 2)
+    return mul(input, input) if kind_of(input.dtype) != "b" else pow(input, 2)
 
 
 def _inverse_square_length(input: Any, other: Any) -> Any:
@@ -347,7 +348,7 @@ def _inverse_square_length(input: Any, other: Any) -> Any:
     return where(squares == 0, 0.0, reciprocal(squares))
 
 
-@export("dl", "Tensor", "Tensor_", aliases=("arctan2",), out=True)
+@export("dl", "Tensor", "Tensor_", aliases=("arctan2",), out=True, autocast="widest")
 @elementwise(
     glsl="atan2f(a, b)",
     promotion="float",
@@ -430,7 +431,7 @@ def _exponent_gradient(g: Any, input: Any, exponent: Any, result: Any) -> Any:
     return g * where(is_constant, 0.0, slope)
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="float32")
 @elementwise(
     glsl=dict.fromkeys(("float32", "int32", "int64"), "powf(a, b)"),
     kinds="iuf",

@@ -15,6 +15,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.core.vmap_hook import reads
@@ -71,7 +72,7 @@ def getitem(input: T, key: object) -> T:
 
 @reads("key")
 def _advanced_getitem(input: T, key: Any) -> T:
-    if isinstance(key, TensorBase) and key.dtype.kind in "iu" and input.shape:
+    if isinstance(key, TensorBase) and kind_of(key.dtype) in "iu" and input.shape:
         error = partial(out_of_range, "index", input.shape[0])
         whole: T | None = select("index", input, key, 0, error, negative=True)
         if whole is not None:
@@ -178,7 +179,7 @@ def _array_or_basic(entry: Any) -> Any:
     if is_basic(entry) and not isinstance(entry, tuple):
         return entry
     if isinstance(entry, TensorBase):
-        if entry.dtype.kind in "iu":
+        if kind_of(entry.dtype) in "iu":
             return entry
         array = entry.on_host()
     else:
@@ -188,7 +189,7 @@ def _array_or_basic(entry: Any) -> Any:
             array = np.asarray(None)
         if array.size == 0 and isinstance(entry, (list, tuple)):
             array = array.astype(np.int64)
-    if array.dtype.kind not in "biu":
+    if kind_of(array.dtype) not in "biu":
         raise ArgumentError(
             f"[index] {entry!r} is not an int, a slice, None, ... or ints or bools in a tensor, array or list"
         )

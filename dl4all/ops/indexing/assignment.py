@@ -12,6 +12,7 @@ from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.arguments.mixed_devices import mixed_devices, on_one_device
 from dl4all.ops.core.checks import broadcasts_to
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import KERNEL_REFUSALS, NUMBERS, primitives
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, from_host, host_array
@@ -154,7 +155,7 @@ def setitem(input: TensorBase, key: object, value: Array | NDArray | Scalar | Se
     """
     if not isinstance(value, (TensorBase, *NUMBERS)):
         array = np.asarray(value)
-        if array.dtype.kind not in "biuf":
+        if kind_of(array.dtype) not in "biuf":
             raise DTypeError(f"[setitem] expected numbers, got elements of dtype {array.dtype}")
         value = from_host(type(input).result_class, array.astype(input.dtype), input.device, copy=True)
     recording = begin_change("setitem", input, value)

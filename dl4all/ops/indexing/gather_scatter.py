@@ -17,6 +17,7 @@ import numpy as np
 from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.arguments.call_forms import alone
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.limits import check_shape
@@ -291,7 +292,7 @@ def expanded_number(like: T, value: Any, shape: Shape, name: str = "fill_") -> T
     return expand(element, shape)
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="widest")
 @reads("index")
 def scatter_add(input: T, dim: int, index: Array | NDArray | Sequence[object], src: T) -> T:
     """Add to one element along axis `dim` for each index.
@@ -347,7 +348,7 @@ def take(input: T, index: Array | NDArray | Sequence[object]) -> T:
 
 def _counted_from_the_front(indices: Any, size: int) -> Any:
     """Indices of an axis, an array or a tensor, with the axis's size added to those below 0."""
-    if indices.dtype.kind == "u":
+    if kind_of(indices.dtype) == "u":
         return indices
     if not isinstance(indices, TensorBase):
         indices = indices.astype(np.int64)

@@ -14,6 +14,7 @@ import numpy as np
 
 from dl4all.allocator.storage import Storage
 from dl4all.ops.core import tape
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.kernels.host_kernel import REFUSED, ArrayLayout, HostLaunch, layout_of, prepare
 from dl4all.ops.core.kernels.launch_plan import is_followed
 from dl4all.ops.core.limits import LARGE_ELEMENTS
@@ -79,7 +80,7 @@ def select(
         raise error(int(host_array(index).reshape(-1)[wrong]))
     result = empty(input.result_class, plan.shape, input.dtype, device, name)
     plan.take.run_on(device, (_place(input), (places.storage, 0), (result.storage, 0)))
-    if tape.state.enabled and result.dtype.kind == "f":
+    if tape.state.enabled and kind_of(result.dtype) == "f":
         before = input.shape
 
         def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError, DTypeError, TooLargeError
 from dl4all.ops.core import strides
 from dl4all.ops.core.arguments.tensor_argument import TensorArgument
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.indexing import device_indices
 
@@ -147,7 +148,7 @@ def integer_indices(name: str, index: Any) -> NDArray:
     array = index.on_host() if isinstance(index, TensorBase) else np.asarray(index)
     if array.size == 0 and not isinstance(index, (TensorBase, np.ndarray)):
         array = array.astype(np.int64)  # NumPy makes floats of an empty list
-    if array.dtype.kind not in "iu":
+    if kind_of(array.dtype) not in "iu":
         raise DTypeError(f"[{name}] expected indices of integers, got {array.dtype}; use .to('int64')")
     return array
 

@@ -20,6 +20,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.arguments.call_forms import INPLACE
 from dl4all.ops.core.arguments.mixed_devices import MixedDevices, on_one_device
 from dl4all.ops.core.arguments.mixed_dtypes import MixedScalars, scalars_cast
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import KERNEL_REFUSALS, Op, primitives
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
@@ -57,7 +58,7 @@ def begin_change(name: str, target: TensorBase, *others: Any) -> bool:
         raise GradientError(
             f"[{name}] a leaf that requires gradients cannot be changed in place; do it within dl.no_grad()"
         )
-    recording = requires_grad or (target.dtype.kind == "f" and any(map(tape.wants_gradient, others)))
+    recording = requires_grad or (kind_of(target.dtype) == "f" and any(map(tape.wants_gradient, others)))
     base = _base_of(target)
     if recording and base is not None:
         _check_base(name, target, base)
@@ -200,7 +201,7 @@ def _apply_op(op: Op[...], operands: list[Any], arguments: dict[str, Any]) -> An
     finish_change(target, recording)
     if recording:
         target.grad_meta = None
-        if dtype.kind == "f":  # no gradient flows through a condition
+        if kind_of(dtype) == "f":  # no gradient flows through a condition
             op.add_node([before, *others], arguments, target, rule)
         finish_history(target)
     return target
@@ -238,7 +239,7 @@ def _check_result(name: str, target: TensorBase, shape: Shape, dtype: np.dtype[A
         raise ShapeError(
             f"[{name}] the result of shape {shape} does not fit a tensor of shape {target.shape}"
         )
-    if DTYPE_KIND_ORDER[dtype.kind] > DTYPE_KIND_ORDER[target.dtype.kind]:
+    if DTYPE_KIND_ORDER[kind_of(dtype)] > DTYPE_KIND_ORDER[kind_of(target.dtype)]:
         raise DTypeError(f"[{name}] a result of {dtype} does not fit a tensor of {target.dtype}")
 
 

@@ -11,6 +11,7 @@ from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.arguments import call_forms
 from dl4all.ops.core.arguments.numpy_names import names_for, renamed
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.op import Op, primitives
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.indexing.inplace import DTYPE_KIND_ORDER, begin_change, finish_change
@@ -101,7 +102,7 @@ def _check_target(name: str, target: TensorBase, result: TensorBase) -> None:
             f"[{name}] 'out' is on {target.device}, the result on {result.device}; make it with "
             f"device={str(result.device)!r}"
         )
-    if DTYPE_KIND_ORDER[result.dtype.kind] > DTYPE_KIND_ORDER[target.dtype.kind]:
+    if DTYPE_KIND_ORDER[kind_of(result.dtype)] > DTYPE_KIND_ORDER[kind_of(target.dtype)]:
         raise DTypeError(f"[{name}] a result of {result.dtype} does not fit 'out', which is {target.dtype}")
     if target.shape != result.shape and target.numel():
         raise ShapeError(

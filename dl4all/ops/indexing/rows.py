@@ -23,7 +23,7 @@ from dl4all.ops.indexing.device_indices import group_plan, sorted_pairs
 from dl4all.ops.indexing.indices import Indices, out_of_range
 from dl4all.ops.memory.copy import (
     MAX_WORD_BYTES,
-    MOVABLE_DTYPES,
+    MOVED_DTYPES,
     SHORT_DTYPES,
     as_words,
     copy_into,
@@ -104,6 +104,20 @@ def _vector_width(inner: int, x: TensorBase, width: int) -> int:
     return 1 if inner % width or x.offset % width else width
 
 
+def _words_of_rows(x: TensorBase) -> Any:
+    """Rows of short elements as rows of int32, which hold several each; None where they do not fit."""
+    count = 4 // x.dtype.itemsize
+    *outer, inner = x.shape
+    *strides, step = x.strides
+    if (inner > 1 and step != 1) or any(n % count for n in (inner, x.offset, *strides)):
+        return None
+    cls = type(x).result_class
+    parts = tuple(stride // count for stride in strides)
+    return cls(
+        x.storage, (*outer, inner // count), np.dtype(np.int32), x.device, (*parts, 1), x.offset // count
+    )
+
+
 def _summed_width(x: TensorBase) -> int:
     return 1 if x.dtype.itemsize > 4 else _vector_width(x.shape[2], x, 4)
 
@@ -120,7 +134,11 @@ def _infer_take_rows(input: TensorBase, index: Any) -> Result:
 
 def _run_take_rows(out: TensorBase, input: TensorBase, index: Any) -> None:
     if out.dtype.itemsize < 4:
-        as_words(_run_take_rows, out, [input], index)
+        target, source = _words_of_rows(out), _words_of_rows(input)
+        if target is None or source is None:
+            as_words(_run_take_rows, out, [input], index)
+        else:
+            _run_take_rows(target, source, index)
         return
     indices = Indices.of(index).on(input)
     inner, (outer_stride, row_stride, column_stride) = input.shape[2], input.strides
@@ -144,7 +162,10 @@ def _run_take_rows(out: TensorBase, input: TensorBase, index: Any) -> None:
 @op(
     infer=_infer_take_rows,
     kernel=Kernel(
-        _run_take_rows, (TAKE_ROWS[4], TAKE_ROWS[MAX_WORD_BYTES]), (*MOVABLE_DTYPES, *SHORT_DTYPES)
+        _run_take_rows,
+        (TAKE_ROWS[4], TAKE_ROWS[MAX_WORD_BYTES]),
+        MOVED_DTYPES,
+        halves="moved",
     ),
     examples=(
         example((3, 7, 5), index=(0, 6, 2, 2, -1, 3)),
@@ -293,6 +314,7 @@ def _add_rows_on_device(out: TensorBase, x: TensorBase, indices: TensorBase, siz
         _run_take_rows_backward,
         tuple(TAKE_ROWS_BACKWARD[dtype, width, False] for dtype, width in VALUES),
         SUMMED_DTYPES,
+        halves="widened",
     ),
     examples=(
         example((3, 6, 5), index=(0, 6, 2, 2, -1, 2), size=7),
@@ -385,7 +407,7 @@ def _write_rows(rows: Any, index: Any, target: Any) -> None:
 @export()
 @op(
     infer=_infer_put_rows,
-    kernel=Kernel(_run_put_rows, (PUT_ROWS[4],), (*MOVABLE_DTYPES, *SHORT_DTYPES)),
+    kernel=Kernel(_run_put_rows, (PUT_ROWS[4],), MOVED_DTYPES, halves="moved"),
     examples=(
         example((7, 5), (3, 5), index=(6, 0, 3)),
         example((5, 3), (4, 3), index=(1, 4, 1, -1)),

@@ -15,7 +15,7 @@ from dl4all.ops.core.limits import check_shape, integer
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, contiguous_strides
 from dl4all.ops.elementwise.arithmetic import clone
-from dl4all.ops.memory.copy import MOVABLE_DTYPES, SHORT_DTYPES, as_words, word_shaders
+from dl4all.ops.memory.copy import MOVED_DTYPES, as_words, word_shaders
 from dl4all.ops.memory.parts import diagonal as diagonal_view
 from dl4all.ops.memory.parts import put_region
 from dl4all.ops.memory.views import contiguous, in_order
@@ -66,7 +66,7 @@ EXAMPLES = (
 @export("dl", "Tensor", "Tensor_", out=True)
 @op(
     infer=_infer_triangle("tril"),
-    kernel=Kernel(_run_triangle(False), (TRIANGLE[False][4],), (*MOVABLE_DTYPES, *SHORT_DTYPES)),
+    kernel=Kernel(_run_triangle(False), (TRIANGLE[False][4],), MOVED_DTYPES, halves="moved"),
     examples=EXAMPLES,
 )
 def tril(input: Array, diagonal: int = 0) -> Array:
@@ -96,7 +96,7 @@ tril.defgrad(lambda g, diagonal: tril(g, diagonal))
 @export("dl", "Tensor", "Tensor_", out=True)
 @op(
     infer=_infer_triangle("triu"),
-    kernel=Kernel(_run_triangle(True), (TRIANGLE[True][4],), (*MOVABLE_DTYPES, *SHORT_DTYPES)),
+    kernel=Kernel(_run_triangle(True), (TRIANGLE[True][4],), MOVED_DTYPES, halves="moved"),
     examples=EXAMPLES,
 )
 def triu(input: Array, diagonal: int = 0) -> Array:

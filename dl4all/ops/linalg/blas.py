@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dl4all.errors import ShapeError
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.elementwise.arithmetic import add, mul
@@ -26,7 +27,7 @@ def _check_axes(op: str, *operands: tuple[Array, int]) -> None:
         )
 
 
-@export("dl", "Tensor", out=True)
+@export("dl", "Tensor", out=True, autocast="lower")
 def mm(input: Array, mat2: Array) -> Array:
     """Product of two matrices, (M, K) and (K, N).
 
@@ -42,7 +43,7 @@ def mm(input: Array, mat2: Array) -> Array:
     return matmul(input, mat2)
 
 
-@export("dl", "Tensor", out=True)
+@export("dl", "Tensor", out=True, autocast="lower")
 def mv(input: Array, vec: Array) -> Array:
     """Product of a matrix (M, K) and a vector (K,).
 
@@ -58,7 +59,7 @@ def mv(input: Array, vec: Array) -> Array:
     return matmul(input, vec)
 
 
-@export("dl", "Tensor", out=True)
+@export("dl", "Tensor", out=True, autocast="lower")
 def bmm(input: Array, mat2: Array) -> Array:
     """Products of two batches of matrices, (B, M, K) and (B, K, N).
 
@@ -92,7 +93,7 @@ def outer(input: Array, vec2: Array) -> Array:
     return mul(reshape(input, input.shape[0], 1), vec2)
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="lower")
 def addmm(input: Array, mat1: Array, mat2: Array, *, beta: float = 1, alpha: float = 1) -> Array:
     """``beta * input + alpha * mat1 @ mat2``, for matrices; `input` broadcasts.
 
@@ -108,7 +109,7 @@ def addmm(input: Array, mat1: Array, mat2: Array, *, beta: float = 1, alpha: flo
     return _add_scaled("addmm", input, matmul(mat1, mat2), beta, alpha)
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="lower")
 def baddbmm(input: Array, batch1: Array, batch2: Array, *, beta: float = 1, alpha: float = 1) -> Array:
     """:func:`addmm` for batches of matrices.
 
@@ -123,7 +124,7 @@ def baddbmm(input: Array, batch1: Array, batch2: Array, *, beta: float = 1, alph
     return _add_scaled("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="lower")
 def addmv(input: Array, mat: Array, vec: Array, *, beta: float = 1, alpha: float = 1) -> Array:
     """``beta * input + alpha * (mat @ vec)``.
 
@@ -138,7 +139,7 @@ def addmv(input: Array, mat: Array, vec: Array, *, beta: float = 1, alpha: float
     return _add_scaled("addmv", input, mv(mat, vec), beta, alpha)
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="lower")
 def addr(input: Array, vec1: Array, vec2: Array, *, beta: float = 1, alpha: float = 1) -> Array:
     """``beta * input + alpha * outer(vec1, vec2)``.
 
@@ -152,10 +153,10 @@ def addr(input: Array, vec1: Array, vec2: Array, *, beta: float = 1, alpha: floa
     """
     product = outer(vec1, vec2)
     result = _add_scaled("addr", input, product, beta, alpha)
-    return result if product.dtype.kind != "b" or input.dtype.kind != "b" else cast(result, "bool")
+    return result if kind_of(product.dtype) != "b" or kind_of(input.dtype) != "b" else cast(result, "bool")
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="lower")
 def addbmm(input: Array, batch1: Array, batch2: Array, *, beta: float = 1, alpha: float = 1) -> Array:
     """``beta * input + alpha * bmm(batch1, batch2).sum(0)``.
 
@@ -178,7 +179,7 @@ def _add_scaled(op: str, input: Array, product: Array, beta: float, alpha: float
     """
     if not _broadcasts_to(input.shape, product.shape):
         raise ShapeError(f"[{op}] {input.shape} does not broadcast to the product's {product.shape}")
-    if product.dtype.kind != "f" and input.dtype.kind != "f":  # integers are scaled by whole numbers
+    if kind_of(product.dtype) != "f" and kind_of(input.dtype) != "f":  # integers are scaled by whole numbers
         beta, alpha = int(beta), int(alpha)
     if alpha != 1:
         product = mul(product, alpha)

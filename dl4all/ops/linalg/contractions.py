@@ -37,7 +37,7 @@ def inner(input: Array, other: Array) -> Array:
     return tensordot(input, other, ([-1], [-1]))
 
 
-@export("dl", "Tensor", out=True)
+@export("dl", "Tensor", out=True, autocast="widest")
 def vdot(input: Array, other: Array) -> Array:
     """The dot product of two vectors.
 
@@ -54,7 +54,7 @@ def vdot(input: Array, other: Array) -> Array:
     return matmul(input, other)
 
 
-@export("dl", out=True)
+@export("dl", out=True, autocast="widest")
 def tensordot(a: Array, b: Array, dims: int | Sequence[int | Sequence[int]] = 2) -> Array:
     """The sum of products along axes of two tensors, for all pairs of other indices.
 
@@ -121,7 +121,7 @@ def kron(input: Array, other: Array) -> Array:
     return reshape(mul(blocks, within), tuple(m * n for m, n in zip(a.shape, b.shape, strict=True)))
 
 
-@export("dl", "Tensor", out=True)
+@export("dl", "Tensor", out=True, autocast="widest")
 def cross(input: Array, other: Array, dim: int | None = None) -> Array:
     """The cross product of pairs of vectors in three dimensions.
 
@@ -147,7 +147,7 @@ def cross(input: Array, other: Array, dim: int | None = None) -> Array:
     return cat([b * f - c * e, c * d - a * f, a * e - b * d], from_end)
 
 
-@export("dl", out=True)
+@export("dl", out=True, autocast="lower")
 def chain_matmul(*matrices: Array) -> Array:
     """The product of several matrices, in the order that needs the fewest multiplications.
 

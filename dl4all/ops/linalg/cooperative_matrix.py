@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dl4all.errors import BackendMissingError, ShaderError
 from dl4all.ops.core.kernels import autotune
-from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, shader
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, run, shader
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import OPTIONAL_SHADERS
 from dl4all.ops.core.tensor_base import TensorBase
@@ -21,7 +21,6 @@ from dl4all.ops.linalg.gemm import GemmProblem
 from dl4all.runtime import spirv
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.device.programs import Launch
 
 COOPERATIVE_GEMM_PUSH = PushBlock(
     "linalg/cooperative_gemm.comp",
@@ -105,17 +104,15 @@ def cooperative_gemm(
         p.m, p.n, p.k, p.lda, p.ldb, p.ldc, p.a_step, p.b_step, p.c_step, p.a_offset, p.b_offset, p.c_offset,
         *bias_layout,
     )  # fmt: skip
-    device = c.device
     layout = (int(p.transpose_a), int(p.transpose_b))
-    launch = Launch(
+    run(
         COOPERATIVE_GEMM,
         (ceil_div(p.n, tile.columns), ceil_div(p.m, tile.rows), p.batch),
         push,
-        (_lanes(device.info), *tile.constants, *layout),
+        *(a, b, a if bias is None else bias, c),
+        constants=(_lanes(c.device.info), *tile.constants, *layout),
         flops=2 * p.m * p.n * p.k * p.batch,
     )
-    operands = (a, b, a if bias is None else bias, c)
-    device.launch(launch, *(tensor.storage for tensor in operands))
 
 
 def _lanes(info: DeviceInfo) -> int:

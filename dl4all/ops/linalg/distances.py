@@ -13,7 +13,7 @@ from dl4all.ops.memory.views import unsqueeze
 from dl4all.ops.reduce.vector_norm import norm
 
 
-@export("dl", "Tensor")
+@export("dl", "Tensor", autocast="float32")
 def dist(input: Array, other: Array, p: float = 2) -> Array:
     """The norm of the difference of two tensors, whose shapes broadcast.
 
@@ -25,7 +25,7 @@ def dist(input: Array, other: Array, p: float = 2) -> Array:
     return norm(sub(input, other), p)
 
 
-@export("dl")
+@export("dl", autocast="float32")
 def cdist(
     x1: Array, x2: Array, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary"
 ) -> Array:
@@ -77,7 +77,7 @@ def pairwise_distance(
     return norm(sub(x1, x2) + eps, p, -1, keepdim)
 
 
-@export("dl", "F")
+@export("dl", "F", autocast="float32")
 def pdist(input: Array, p: float = 2.0) -> Array:
     """The distance of each pair of rows of a matrix: of the first row from all later ones, and so on.
 

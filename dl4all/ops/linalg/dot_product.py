@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.dtypes import FLOAT32
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.launch import ceil_div, run, shader
 from dl4all.ops.core.kernels.push_block import PushBlock
@@ -52,12 +51,12 @@ def run_dot(out: TensorBase, input: TensorBase, tensor: TensorBase) -> None:
     if slices == 1:
         run(DOT, (1, 1, 1), push, input, tensor, out)
         return
-    states = empty(type(out).result_class, (slices,), out.dtype, out.device)
+    states = empty(type(out).result_class, (slices,), FLOAT32, out.device)
     run(DOT, (slices, 1, 1), push, input, tensor, states)
     SUM_REDUCTION.merge_slices(out, states, slices)
 
 
-@export("dl", "Tensor", out=True)
+@export("dl", "Tensor", out=True, autocast="widest")
 @op(
     infer=_infer_dot,
     kernel=Kernel(run_dot, DOT_SHADERS),
@@ -82,8 +81,7 @@ def dot(input: Array, tensor: Array) -> Array:
         >>> dl.dot(dl.tensor([1.0, 2.0]), dl.tensor([3.0, 4.0])).item()
         11.0
     """
-    wide = input if input.dtype != np.float16 else input.astype(np.float32)
-    return accurate_sum(wide * tensor, (0,), False, wide.dtype).astype(input.dtype)
+    return accurate_sum(input * tensor, (0,), False, input.dtype)
 
 
 dot.define_fold(fold_product(dot))

@@ -23,7 +23,7 @@ Labelled = tuple[Any, str]
 """A tensor, and a letter for each of its axes."""
 
 
-@export("dl")
+@export("dl", autocast="lower")
 def einsum(equation: Array | str, *operands: Array | Sequence[object]) -> Array:
     """Sums of products of the operands' elements in Einstein notation.
 

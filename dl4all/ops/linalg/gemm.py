@@ -9,8 +9,10 @@ from itertools import product
 from typing import Any
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.dtypes import FLOAT32, HALVES
 from dl4all.ops.core.kernels import autotune
-from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, shader
+from dl4all.ops.core.kernels.halves import by_float32
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, NoKernel, ceil_div, run, shader
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
@@ -20,7 +22,6 @@ from dl4all.runtime.cpu.processor import llvmpipe_has_avx512
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.protocols import Grid
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.device.programs import Launch
 
 MAX_TERMS_PER_LAUNCH = 2**14
 """Products that one launch adds up one after the other. Longer sums would lose digits, and from 2**18 on
@@ -200,7 +201,13 @@ def gemm(c: TensorBase, a: TensorBase, b: TensorBase, bias: TensorBase | None, p
     """Fill `c` with the products, plus `bias` if given, with the tile that is best for the device."""
     if 0 in (problem.m, problem.n, problem.batch):
         return
-    if allows_float16() and reduced_gemm is not None and reduced_gemm(c, a, b, bias, problem):
+    if problem.k > MAX_TERMS_PER_LAUNCH and c.dtype in HALVES:  # launches add to what earlier ones wrote
+        if problem.batch * problem.m * problem.n != c.numel():
+            raise NoKernel(f"sums of {problem.k} terms in a part of {c.dtype}")
+        by_float32(c, lambda sums: gemm(sums, a, b, bias, problem))
+        return
+    rounded = reduced_gemm if allows_float16() and a.dtype == b.dtype == FLOAT32 else None
+    if rounded is not None and rounded(c, a, b, bias, problem):
         return
     gemm_with_tile(autotune.choose(SPACE, c.device, problem), c, a, b, bias, problem)
 
@@ -264,7 +271,7 @@ def _run_part(
         _run_gemm(c, a, b, bias, p, tile)
         return
     elements = p.m * p.n * p.batch
-    partial = empty(type(c).result_class, (slices, elements), c.dtype, c.device)
+    partial = empty(type(c).result_class, (slices, elements), FLOAT32, c.device)
     _run_gemm(partial, a, b, bias, replace(p, c_offset=0, c_step=p.m * p.n), tile, slices)
     add_slices(c, p.c_offset, partial)
 
@@ -305,12 +312,12 @@ def _run_gemm(
         panel, panel_step, *bias_layout, p.k,
     )  # fmt: skip
     columns, rows, batch = _grid(p, tile)
-    code = GEMM[tile.form, transposed, vectors]
+    reads_words = tile.form == "words64" and not (a.dtype == b.dtype == FLOAT32)
+    code = GEMM["shuffle" if reads_words else tile.form, transposed, vectors]
     flops = 2 * p.m * p.n * p.k * p.batch
     operands = (a, b, a if bias is None else bias, c)
     constants = (int(p.matrix), slices, *tile.constants)
-    launch = Launch(code, (columns, rows, batch * slices), push, constants, flops=flops)
-    c.device.launch(launch, *(tensor.storage for tensor in operands))
+    run(code, (columns, rows, batch * slices), push, *operands, constants=constants, flops=flops)
 
 
 # Choice of the tile

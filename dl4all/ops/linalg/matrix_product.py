@@ -103,7 +103,7 @@ def _reshape(tensor: Any, shape: Shape) -> Any:
     return tensor if tensor.shape == shape else reshape(tensor, *shape)
 
 
-@export("dl", "Tensor", out=True)
+@export("dl", "Tensor", out=True, autocast="lower")
 @op(
     infer=_infer_matmul,
     flops=_matmul_flops,
@@ -156,8 +156,6 @@ matmul.define_fold(fold_product(matmul))
 
 def _host_matmul(left: Any, right: Any) -> Any:
     """NumPy's matmul, as one product if all matrices on the left meet the same one on the right."""
-    if left.dtype == np.float16:  # which NumPy multiplies element by element
-        return _host_matmul(left.astype(np.float32), right.astype(np.float32)).astype(np.float16)
     if right.ndim != 2 or left.ndim < 3 or not left.flags.c_contiguous:
         return np.matmul(left, right)
     rows = left.reshape(math.prod(left.shape[:-1]), left.shape[-1])
@@ -214,7 +212,7 @@ def _linear_weight_gradient(g: Any, input: Any, shapes: tuple[Shape, ...]) -> An
     return matmul(transpose(_reshape(g, (rows, features)), 0, 1), _reshape(input, (rows, inner)))
 
 
-@export("F")
+@export("F", autocast="lower")
 @op(
     infer=_infer_linear,
     flops=_linear_flops,

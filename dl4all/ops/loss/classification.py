@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.dtypes import FLOATS, kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import KERNEL_REFUSALS
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
@@ -31,7 +32,7 @@ from dl4all.ops.vmap.batched_tensor import levels_of, unwrap
 from dl4all.scheduler import listeners
 
 
-@export("F")
+@export("F", autocast="float32")
 def cross_entropy(
     input: Array,
     target: Array | npt.ArrayLike,
@@ -73,7 +74,7 @@ def cross_entropy(
     if not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"[{name}] label_smoothing must lie between 0 and 1, got {label_smoothing}")
     classes, shape = _check_scores(name, input, weight)
-    if isinstance(target, TensorBase) and target.dtype.kind == "f":
+    if isinstance(target, TensorBase) and kind_of(target.dtype) == "f":
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     if _in_vmap(input, target, weight):
         scores = log_softmax(input, _class_axis(input))
@@ -100,7 +101,7 @@ def cross_entropy(
     return _reduced_by_class(reshape(losses, shape), weight, indices, reduction)
 
 
-@export("F")
+@export("F", autocast="float32")
 def nll_loss(
     input: Array,
     target: Array | npt.ArrayLike,
@@ -291,7 +292,7 @@ def _count(classes: Indices) -> int:
 def _count_on_device(classes: Indices, like: Any) -> Any:
     """The number of targets that count, as a float32 of shape (); None where the host is to count them."""
     tensor = classes.stays_on(like)
-    if tensor is None or like.dtype not in (np.float32, np.float16):
+    if tensor is None or like.dtype not in FLOATS:
         return None
     try:
         return device_indices.count_selected(tensor)

@@ -9,6 +9,7 @@ import numpy as np
 
 from dl4all.errors import ShapeError
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.dtypes import FLOAT32
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.launch import run, shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
@@ -170,7 +171,7 @@ def _run_cross_entropy_backward(
     rows = g.numel()
     if weight is not None:
         w = contiguous(weight)
-        g_and_weight = empty(type(out), (rows + classes,), out.dtype, out.device)
+        g_and_weight = empty(type(out), (rows + classes,), FLOAT32, out.device)
         push = CONCAT_PUSH.pack(n=rows + classes, first=rows, a_offset=g.offset, b_offset=w.offset)
         run(CONCAT, strided_grid(rows + classes, WORKGROUP), push, g, w, g_and_weight)
         g = g_and_weight

@@ -33,7 +33,7 @@ IMPOSSIBLE = -1e30
 """The logarithm of the probability of a path that there is not: of infinities alone a sum has no gradient."""
 
 
-@export("F")
+@export("F", autocast="float32")
 @reads("targets", "input_lengths", "target_lengths")
 def ctc_loss(
     log_probs: Array,

@@ -19,7 +19,7 @@ from dl4all.ops.reduce.sums import sum
 # Losses of differences
 
 
-@export("F")
+@export("F", autocast="float32")
 def mse_loss(
     input: Array,
     target: Array,
@@ -53,7 +53,7 @@ def mse_loss(
     return _weighted_mean(squared_error(input, target), weight, reduction)
 
 
-@export("F")
+@export("F", autocast="float32")
 def l1_loss(
     input: Array,
     target: Array,
@@ -81,7 +81,7 @@ def l1_loss(
     return _weighted_mean(abs(input - target), weight, reduction)
 
 
-@export("F")
+@export("F", autocast="float32")
 def smooth_l1_loss(
     input: Array,
     target: Array,
@@ -114,7 +114,7 @@ def smooth_l1_loss(
     return reduced(losses, reduction)
 
 
-@export("F")
+@export("F", autocast="float32")
 def huber_loss(
     input: Array,
     target: Array,
@@ -177,7 +177,7 @@ def _weighted(losses: Any, weight: Any) -> Any:
 # Losses of probabilities
 
 
-@export("F")
+@export("F", autocast="unsafe")
 def binary_cross_entropy(
     input: Array,
     target: Array,
@@ -211,7 +211,7 @@ def binary_cross_entropy(
     return reduced(_weighted(binary_error(input, target), weight), reduction)
 
 
-@export("F")
+@export("F", autocast="float32")
 def binary_cross_entropy_with_logits(
     input: Array,
     target: Array,
@@ -253,7 +253,7 @@ def binary_cross_entropy_with_logits(
     return reduced(_weighted(losses, weight), reduction)
 
 
-@export("F")
+@export("F", autocast="float32")
 def kl_div(
     input: Array,
     target: Array,

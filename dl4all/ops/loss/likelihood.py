@@ -21,7 +21,7 @@ from dl4all.ops.loss.reduction import check_reduction, check_tensors, legacy_red
 from dl4all.ops.memory.views import expand, unsqueeze
 
 
-@export("F")
+@export("F", autocast="float32")
 @reads("var")
 def gaussian_nll_loss(
     input: Array,
@@ -88,7 +88,7 @@ def _negative_variance(name: str, found: int = 1) -> ArgumentError:
     return ArgumentError(f"[{name}] a variance is negative")
 
 
-@export("F")
+@export("F", autocast="float32")
 def poisson_nll_loss(
     input: Array,
     target: Array,

@@ -28,7 +28,7 @@ from dl4all.ops.reduce.sums import mean, sum
 SOFTPLUS_THRESHOLD = 40.0
 
 
-@export("F")
+@export("F", autocast="float32")
 def soft_margin_loss(
     input: Array,
     target: Array,
@@ -58,7 +58,7 @@ def soft_margin_loss(
     return reduced(softplus(-target * input, threshold=SOFTPLUS_THRESHOLD), reduction)
 
 
-@export("F")
+@export("F", autocast="float32")
 @reads("target")
 def multi_margin_loss(
     input: Array,
@@ -128,7 +128,7 @@ def _scores(name: str, input: Array, fits: bool, target: Array) -> Any:
     return input if len(input.shape) == 2 else reshape(input, 1, -1)
 
 
-@export("F")
+@export("F", autocast="float32")
 @reads("target")
 def multilabel_margin_loss(
     input: Array,
@@ -173,7 +173,7 @@ def multilabel_margin_loss(
     return reduced(losses if len(input.shape) == 2 else squeeze(losses, 0), reduction)
 
 
-@export("F")
+@export("F", autocast="float32")
 def multilabel_soft_margin_loss(
     input: Array,
     target: Array,
@@ -213,7 +213,7 @@ def multilabel_soft_margin_loss(
 # Triplets
 
 
-@export("F")
+@export("F", autocast="float32")
 def triplet_margin_loss(
     anchor: Array,
     positive: Array,
@@ -259,7 +259,7 @@ def triplet_margin_loss(
     )
 
 
-@export("F")
+@export("F", autocast="float32")
 def triplet_margin_with_distance_loss(
     anchor: Array,
     positive: Array,

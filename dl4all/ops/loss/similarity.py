@@ -14,7 +14,7 @@ from dl4all.ops.memory.views import expand, reshape
 from dl4all.ops.reduce.sums import sum
 
 
-@export("F")
+@export("F", autocast="float32")
 def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
     """The cosine of the angle between vectors.
 
@@ -51,7 +51,7 @@ def _with_length(x: Array, shape: Shape, axis: int) -> Array:
     return expand(aligned, (*aligned.shape[:axis], shape[axis], *aligned.shape[axis + 1 :]))
 
 
-@export("F")
+@export("F", autocast="float32")
 def cosine_embedding_loss(
     input1: Array,
     input2: Array,
@@ -97,7 +97,7 @@ def cosine_embedding_loss(
     return reduced(similar + dissimilar, reduction)
 
 
-@export("F")
+@export("F", autocast="float32")
 def hinge_embedding_loss(
     input: Array,
     target: Array,
@@ -133,7 +133,7 @@ def hinge_embedding_loss(
     return reduced(dissimilar + where(target == -1, 0.0, input), reduction)
 
 
-@export("F")
+@export("F", autocast="float32")
 def margin_ranking_loss(
     input1: Array,
     input2: Array,

@@ -6,15 +6,22 @@ import itertools
 
 import numpy as np
 
-from dl4all.errors import DTypeError
-from dl4all.ops.core.default_dtype import MissingDType
+from dl4all.ops.core.dtypes import HALVES, checked_dtype, kind_of
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.expressions import float16
 from dl4all.ops.core.expressions.expression import Expression, parse
-from dl4all.ops.core.kernels.launch import NoKernel, ceil_div, run, shader, strided_grid
+from dl4all.ops.core.kernels import halves
+from dl4all.ops.core.kernels.launch import (
+    NoKernel,
+    ceil_div,
+    kernel_dtype,
+    run,
+    shader,
+    stores_halves,
+    strided_grid,
+)
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
-from dl4all.ops.core.tensor_base import DTYPES, Array, TensorBase
+from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.elementwise.kernels import (
     ELEMENT_TYPES,
     GLSL_INT64,
@@ -44,9 +51,9 @@ CASTS: dict[tuple[str, str], Variants] = {
         ELEMENT_TYPES[target],
         {},
     )
-    for source, target in itertools.permutations(CASTABLE_DTYPES, 2)
+    for source, target in (("float32", "float32"), *itertools.permutations(CASTABLE_DTYPES, 2))
 }
-"""Kernels by the dtypes that they read and write; a cast to the same dtype is a copy."""
+"""Kernels by the dtypes that they read and write; float32 stands for all of FLOATS."""
 
 KINDS = {"u": 0, "i": 1, "f": 2, "b": 3}  # memory/convert.comp's numbers for NumPy's letters
 CONVERTED_DTYPES = ("int64", "int32", "int16", "int8", "uint8", "bool", "float32", "float64")
@@ -55,9 +62,9 @@ CONVERSIONS = {
     (source.name, target.name): shader(
         "memory/convert.comp",
         X_BYTES=source.itemsize,
-        X_KIND=KINDS[source.kind],
+        X_KIND=KINDS[kind_of(source)],
         Y_BYTES=target.itemsize,
-        Y_KIND=KINDS[target.kind],
+        Y_KIND=KINDS[kind_of(target)],
     )
     for source, target in itertools.permutations(map(np.dtype, CONVERTED_DTYPES), 2)
     if (source.name, target.name) not in CASTS
@@ -71,37 +78,25 @@ def conversion_expression(source: str, target: str) -> Expression:
 
 
 def _infer_cast(input: TensorBase, dtype: str) -> Result:
-    if isinstance(dtype, MissingDType):
-        raise dtype.error("cast")
-    try:
-        result_dtype = np.dtype(dtype)
-    except TypeError:
-        raise DTypeError(f"[cast] {dtype!r} is no dtype") from None
-    if result_dtype not in DTYPES:
-        raise DTypeError(
-            f"[cast] dtype {result_dtype} is not supported; use one of {', '.join(map(str, DTYPES))}"
-        )
-    return input.shape, result_dtype
+    return input.shape, checked_dtype("cast", dtype)
 
 
 def _run_cast(out: TensorBase, input: TensorBase, *, dtype: str) -> None:
     source, target = input.dtype.name, out.dtype.name
+    of_halves = input.dtype in HALVES or out.dtype in HALVES
+    between = kernel_dtype(input.dtype), kernel_dtype(out.dtype)
     if source == target:
         copy_into(out, input)
-    elif (source, target) in CASTS:
-        launch_elementwise(CASTS[source, target], out, [input])
+    elif between in CASTS and (not of_halves or stores_halves(out.device)):
+        launch_elementwise(CASTS[between], out, [input])
     elif (source, target) in CONVERSIONS:
         _convert(out, contiguous(input))
-    elif input.dtype == float16.HALF:
-        wide = float16.unpacked(input)
-        if out.dtype == float16.HALF:
-            float16.pack_into(out, wide)
-        else:
-            _run_cast(out, wide, dtype=dtype)
+    elif input.dtype in HALVES:
+        _run_cast(out, halves.unpacked(input), dtype=dtype)
     elif source == "float64":  # rounding twice, by way of float32, would round wrongly
-        raise NoKernel("no kernel rounds float64 to float16")
+        raise NoKernel(f"no kernel rounds float64 to {target}")
     else:
-        float16.pack_into(out, contiguous(cast(input, "float32")))
+        halves.pack_into(out, contiguous(cast(input, "float32")))
 
 
 def _convert(out: TensorBase, x: TensorBase) -> None:
@@ -126,9 +121,9 @@ def _convert(out: TensorBase, x: TensorBase) -> None:
         (
             *dict.fromkeys(shader for variants in CASTS.values() for shader in variants.shaders),
             *CONVERSIONS.values(),
-            *float16.SHADERS,
+            *halves.SHADERS,
         ),
-        (*CONVERTED_DTYPES, "float16"),
+        (*CONVERTED_DTYPES, "float16", "bfloat16"),
     ),
     examples=(
         example((13, 7), dtype="int32"),
@@ -136,6 +131,7 @@ def _convert(out: TensorBase, x: TensorBase) -> None:
         example((0,), dtype="uint8"),
     ),
     grad=lambda g: g,
+    moves=True,
 )
 def cast(input: Array, dtype: str) -> Array:
     """The elements as another dtype, as :meth:`dl4all.Tensor.to` converts them.

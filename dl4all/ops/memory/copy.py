@@ -38,7 +38,10 @@ MOVABLE_DTYPES = ("float32", "int32", "float64", "int64")
 """The dtypes whose elements are one or two words."""
 
 SHORT_DTYPES = ("int16", "int8", "uint8", "bool")
-"""Dtypes of less than a word, but for float16, which ops widen to float32."""
+"""Dtypes of less than a word, but for floats, which ops widen to float32."""
+
+MOVED_DTYPES = (*MOVABLE_DTYPES, *SHORT_DTYPES)
+"""The dtypes of kernels that move elements, and take shorter ones by way of int32."""
 
 COPY_RANKS = (1, 4, 8)  # numbers of axes for which there is a kernel
 

@@ -169,7 +169,9 @@ def _run_index_backward(out: TensorBase, input: TensorBase, key: BasicIndex, sha
 @export()
 @op(
     infer=_infer_index_backward,
-    kernel=Kernel(_run_index_backward, tuple(by_size[4] for by_size in COPY.values()), MOVABLE_DTYPES),
+    kernel=Kernel(
+        _run_index_backward, tuple(by_size[4] for by_size in COPY.values()), MOVABLE_DTYPES, halves="widened"
+    ),
     examples=(
         example((3, 5), key=(slice(1, 4), slice(None)), shape=(7, 5)),
         example((2, 1, 2), key=(slice(0, 4, 2), None, slice(1, 3)), shape=(5, 3)),

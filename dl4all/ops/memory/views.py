@@ -11,7 +11,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import strides as layout
 from dl4all.ops.core import tape
-from dl4all.ops.core.default_dtype import MissingDType, checked_dtype
+from dl4all.ops.core.dtypes import checked_dtype
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import primitives
@@ -28,7 +28,7 @@ from dl4all.scheduler import listeners
 
 T = TypeVar("T", bound=TensorBase)
 
-DTYPE_CLASSES = (np.dtype, type, str, MissingDType)
+DTYPE_CLASSES = (np.dtype, type, str)
 """Types of objects that name a dtype."""
 
 

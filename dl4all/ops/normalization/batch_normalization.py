@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ShapeError
-from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.checks import check_float, check_parameters
+from dl4all.ops.core.dtypes import FLOAT32, widened
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.launch import run, shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
@@ -66,10 +67,12 @@ def elements_per_channel(input: TensorBase) -> int:
 def check_channels(name: str, input: TensorBase, **of_channels: TensorBase | None) -> None:
     """Raise unless the input has channels and the other operands have one element for each.
 
+    Beside an input of 16 bits they may be of float32, as parameters are in mixed precision.
+
     Raises:
         ShapeError, DTypeError
     """
-    check_float(name, input, *of_channels.values())
+    check_parameters(name, input, *of_channels.values())
     if len(input.shape) < 2:
         raise ShapeError(f"[{name}] expected an input of shape (N, C, ...), got {input.shape}")
     for operand, tensor in of_channels.items():
@@ -85,7 +88,7 @@ def _fold(mean: TensorBase, var: TensorBase, weight: TensorBase | None, eps: flo
     mean, var = contiguous(mean), contiguous(var)
     weight = None if weight is None else contiguous(weight)
     count = mean.numel()
-    out: TensorBase = empty(type(mean).result_class, (2, count), mean.dtype, mean.device)
+    out: TensorBase = empty(type(mean).result_class, (2, count), FLOAT32, mean.device)
     push = BATCH_NORM_FOLD_PUSH.pack(
         channels=count,
         eps=float(eps),
@@ -103,7 +106,7 @@ def _fold(mean: TensorBase, var: TensorBase, weight: TensorBase | None, eps: flo
 
 def _infer_stats(input: TensorBase) -> Result:
     check_channels("batch_norm_stats", input)
-    return (2, input.shape[1]), input.dtype
+    return (2, input.shape[1]), widened(input.dtype)
 
 
 def _stats_gradient(g: Any, input: Any, result: Any) -> Any:
@@ -261,7 +264,7 @@ def _infer_sums(
 ) -> Result:
     check_channels("batch_norm_sums", input, mean=mean, var=var)
     check_float("batch_norm_sums", grad, input)
-    return (2, input.shape[1]), input.dtype
+    return (2, input.shape[1]), widened(input.dtype)
 
 
 def _run_sums(
@@ -333,7 +336,8 @@ def _infer_backward(
     eps: float,
 ) -> Result:
     check_channels("batch_norm_backward", input, mean=mean, var=var, weight=weight)
-    check_float("batch_norm_backward", grad, input, sums, weight)
+    check_float("batch_norm_backward", grad, input)
+    check_parameters("batch_norm_backward", input, sums, weight)
     return input.shape, input.dtype
 
 
@@ -352,7 +356,7 @@ def _run_backward(
     weight = None if weight is None else contiguous(weight)
     elements, channels, inner = out.numel(), x.shape[1], math.prod(x.shape[2:])
     mean_and_scale = _fold(mean, var, None, eps)
-    factors = empty(type(out), (4, channels), out.dtype, out.device)
+    factors = empty(type(out), (4, channels), FLOAT32, out.device)
     offset = 0 if weight is None else weight.offset
     operands = (mean_and_scale, sums) if weight is None else (mean_and_scale, sums, weight)
     push = BATCH_NORM_BACKWARD_FOLD_PUSH.pack(

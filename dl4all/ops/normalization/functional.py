@@ -11,12 +11,14 @@ import numpy as np
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.dtypes import finfo, kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
 from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.rounding import abs
 from dl4all.ops.elementwise.transcendental import pow, rsqrt
 from dl4all.ops.indexing.assignment import copy_
+from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import in_shape, reshape
 from dl4all.ops.normalization.batch_normalization import (
     batch_norm_apply,
@@ -96,6 +98,8 @@ def batch_norm(
                 update_running(running_mean, stats[0], momentum)
                 update_running(running_var, stats[1] * (count / (count - 1)), momentum)
 
+    dtypes = [stats.dtype if tensor is None else tensor.dtype for tensor in (weight, bias)]
+
     def backward(grads: Any, saved: tuple[Any, ...], needs: tuple[bool, ...]) -> list[Any]:
         g, (x, w, saved_stats) = grads[0], saved
         if in_one_pass(g) and not tape.state.enabled:
@@ -104,7 +108,7 @@ def batch_norm(
         mean, var = batch_norm_stats(x) if tape.state.enabled else saved_stats
         sums = batch_norm_sums(g, x, mean, var, eps=eps)
         input_gradient = batch_norm_backward(g, x, mean, var, sums, w, eps=eps) if needs[0] else None
-        return [input_gradient, sums[1], sums[0]]
+        return [input_gradient, *(cast(sums[i], dtype.name) for i, dtype in ((1, dtypes[0]), (0, dtypes[1])))]
 
     tape.add_node("batch_norm", [input, weight, bias], [result], backward, [input, weight, stats])
     return result
@@ -163,7 +167,7 @@ def instance_norm(
     return result
 
 
-@export("F")
+@export("F", autocast="float32")
 def group_norm(
     input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
 ) -> Array:
@@ -195,7 +199,7 @@ def group_norm(
     return grouped_norm(input, weight, bias, groups=num_groups, eps=eps)
 
 
-@export("F")
+@export("F", autocast="float32")
 def layer_norm(
     input: Array,
     normalized_shape: int | Sequence[int],
@@ -225,7 +229,7 @@ def layer_norm(
     return _normalize_last_axes("layer_norm", input, normalized_shape, weight, bias, eps, center=True)
 
 
-@export("F")
+@export("F", autocast="float32")
 def rms_norm(
     input: Array, normalized_shape: int | Sequence[int], weight: Array | None = None, eps: float | None = None
 ) -> Array:
@@ -251,7 +255,7 @@ def rms_norm(
         [1.0, -1.0]
     """
     if eps is None:
-        eps = float(np.finfo(input.dtype).eps) if getattr(input, "dtype", np.dtype(int)).kind == "f" else 0.0
+        eps = float(finfo(input.dtype).eps) if kind_of(getattr(input, "dtype", np.dtype(int))) == "f" else 0.0
     return _normalize_last_axes("rms_norm", input, normalized_shape, weight, None, eps, center=False)
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ShapeError
-from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.checks import check_float, check_parameters
+from dl4all.ops.core.dtypes import widened
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase
@@ -34,7 +35,8 @@ def _check(name: str, grad: TensorBase, input: TensorBase, statistics: TensorBas
         ShapeError, DTypeError, ArgumentError
     """
     check_channels(name, input)
-    check_float(name, grad, input, statistics)
+    check_float(name, grad, input)
+    check_parameters(name, input, statistics)
     check_groups(name, input.shape[1], groups)
     expected = (2, input.shape[0] * groups)
     if statistics.shape != expected or grad.shape != input.shape:
@@ -144,7 +146,7 @@ def normalized_backward(grad: Array, input: Array, statistics: Array, groups: in
 
 def _infer_sums(grad: TensorBase, input: TensorBase, statistics: TensorBase, *, groups: int) -> Result:
     _check("normalized_sums", grad, input, statistics, groups)
-    return (2, input.shape[1]), input.dtype
+    return (2, input.shape[1]), widened(input.dtype)
 
 
 def _run_sums(

@@ -12,8 +12,9 @@ import numpy as np
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.dtypes import FLOAT32, widened
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.kernels.launch import NoKernel
+from dl4all.ops.core.kernels.launch import NoKernel, run
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
@@ -25,7 +26,6 @@ from dl4all.ops.normalization.one_pass import in_one_pass, rows_gradients_pass
 from dl4all.ops.reduce.channel_sums import SUMS_SHADERS, launch_sums
 from dl4all.ops.reduce.row_kernels import FORMS, ROW_PUSH, RowShaders, row_launch, row_shaders
 from dl4all.ops.reduce.sums import sum_to
-from dl4all.scheduler.device.programs import Launch
 
 _ROWS = f"{ROW_PUSH} uint channels, channel_elements; float eps;"
 ROWS_PUSH = {
@@ -109,8 +109,7 @@ def launch_rows(
         *(0 if t is None else t.offset // width for t in optional),
     )  # fmt: skip
     constants = (int(adjacent), *rows.constants) if present or rows.constants else ()
-    launch = Launch(rows.code, rows.groups, push, constants)
-    out.device.launch(launch, *(t.storage for t in (*sources, *present, *of_rows, out)))
+    run(rows.code, rows.groups, push, *sources, *present, *of_rows, out, constants=constants)
 
 
 def _infer_grouped_norm(
@@ -240,7 +239,7 @@ def grouped_norm(
 def _infer_statistics(input: TensorBase, *, groups: int, eps: float, center: bool) -> Result:
     check_channels("grouped_norm_statistics", input)
     check_groups("grouped_norm_statistics", input.shape[1], groups)
-    return (2, input.shape[0] * groups), input.dtype
+    return (2, input.shape[0] * groups), widened(input.dtype)
 
 
 def _run_statistics(out: TensorBase, input: TensorBase, *, groups: int, eps: float, center: bool) -> None:
@@ -307,7 +306,7 @@ def _infer_backward(
     grad: TensorBase, input: TensorBase, weight: TensorBase | None, *, groups: int, eps: float, center: bool
 ) -> Result:
     check_channels("grouped_norm_backward", input, weight=weight)
-    check_float("grouped_norm_backward", grad, input, weight)
+    check_float("grouped_norm_backward", grad, input)
     check_groups("grouped_norm_backward", input.shape[1], groups)
     return input.shape, input.dtype
 
@@ -435,7 +434,7 @@ def _infer_sums(grad: TensorBase, input: TensorBase, *, groups: int, eps: float,
     check_channels("grouped_norm_sums", input)
     check_float("grouped_norm_sums", grad, input)
     check_groups("grouped_norm_sums", input.shape[1], groups)
-    return (2, input.shape[1]), input.dtype
+    return (2, input.shape[1]), widened(input.dtype)
 
 
 def _run_sums(
@@ -443,7 +442,7 @@ def _run_sums(
 ) -> None:
     x = contiguous(input)
     rows, length = rows_shape(x.shape, groups)
-    mean_and_scale = empty(type(out), (2, rows), out.dtype, out.device)
+    mean_and_scale = empty(type(out), (2, rows), FLOAT32, out.device)
     if rows and length:
         launch_rows(ROWS_FOLD[center], mean_and_scale, [x], [None, None], groups, eps)
     launch_sums(out, grad, x, mean_and_scale, max(length, 1))

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.ops.conv.window import taps
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.expressions.branchless import keep_where
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.pool.windows import Pooling
@@ -40,7 +41,7 @@ def max_pool(x: NDArray, pooling: Pooling) -> NDArray:
 
 def _lowest(dtype: np.dtype[Any]) -> float:
     """The value of the padding."""
-    return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
+    return -np.inf if kind_of(dtype) == "f" else int(np.iinfo(dtype).min)
 
 
 def _max_along(x: NDArray, axis: int, pooling: Pooling) -> NDArray:
@@ -220,7 +221,7 @@ def avg_pool(x: NDArray, pooling: Pooling) -> NDArray:
     for _, part in taps(pooling.win, pooling.out_size):
         result += padded[part]
     divisors = pooling.divisors()
-    if x.dtype.kind == "f":
+    if kind_of(x.dtype) == "f":
         result = (result / divisors).astype(x.dtype, copy=False)
         return result
     signs = np.sign(result) * np.sign(divisors)  # a divisor of the caller's may be negative

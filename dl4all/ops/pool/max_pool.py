@@ -22,7 +22,6 @@ from dl4all.ops.pool import host
 from dl4all.ops.pool.windows import OutputSizes, Pooling, Sizes, adaptive, check_pooled, sliding
 from dl4all.ops.sorting.selection import wide_indices
 from dl4all.scheduler import fallback
-from dl4all.scheduler.device.programs import Launch
 
 WORKGROUP = 64
 
@@ -81,8 +80,7 @@ def _run_tiles(out: TensorBase, pooling: Pooling, x: TensorBase, *g: TensorBase)
         tiles, pooling.out_size[1], x.offset, *(tensor.offset for tensor in g or (out,))
     )
     groups = strided_grid(tiles // (4 // width if by_four else 1), WORKGROUP)
-    launch = Launch(TILES[bool(g)], groups, push, (height, width, int(by_four)))
-    out.device.launch(launch, *(tensor.storage for tensor in (x, *g, out)))
+    run(TILES[bool(g)], groups, push, x, *g, out, constants=(height, width, int(by_four)))
 
 
 def _device_indices(x: TensorBase, pooling: Pooling) -> TensorBase:

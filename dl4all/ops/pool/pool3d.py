@@ -12,6 +12,7 @@ from dl4all.errors import ArgumentError, ShapeError
 from dl4all.functions.elementwise.division import div
 from dl4all.functions.host import to_device_of
 from dl4all.ops.conv.window import sizes
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.core.vmap_hook import reads
@@ -62,10 +63,10 @@ def avg_pool3d(
     step = kernel if stride in (None, ()) else sizes(name, "stride", stride, 1, 3)
     of_layers = kernel[1:], step[1:], pad[1:], ceil_mode, count_include_pad
     of_columns = (kernel[0], 1), (step[0], 1), (pad[0], 0), ceil_mode, count_include_pad
-    if divisor_override is None and x.dtype.kind == "f":
+    if divisor_override is None and kind_of(x.dtype) == "f":
         return _pool(avg_pool2d, x, is_single, of_layers, of_columns)
     sums = _pool(avg_pool2d, x, is_single, (*of_layers, 1), (*of_columns, 1))
-    if x.dtype.kind == "f":
+    if kind_of(x.dtype) == "f":
         return true_divide(sums, divisor_override)
     divisor: Any = divisor_override
     if divisor is None:

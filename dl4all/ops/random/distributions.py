@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError, GradientError
 from dl4all.ops.core import tape
+from dl4all.ops.core.dtypes import HALVES, finfo, kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.expressions import philox
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
@@ -137,7 +138,7 @@ def bernoulli_(input: T, p: Array | float = 0.5, *, generator: Generator | None 
         probabilities = from_host(
             type(input).result_class, np.array([p], np.float32), input.device, copy=False
         )
-    elif p.dtype.kind != "f":
+    elif kind_of(p.dtype) != "f":
         raise DTypeError(f"[bernoulli_] expected probabilities as floats, got {p.dtype}")
     elif p.shape != input.shape or p.device is not input.device:
         raise ArgumentError(
@@ -181,9 +182,9 @@ def unit_numbers(seed: int, offset: int, count: int, dtype: npt.DTypeLike) -> ND
         pairs = philox.random_words(seed, offset, 2 * count).astype(np.uint64)
         bits = (pairs[::2] << np.uint64(21)) ^ (pairs[1::2] >> np.uint64(11))
         return bits.astype(np.float64) * 2.0**-53
-    if dtype == np.float16:
-        words = philox.random_words(seed, offset, count)
-        return (words >> np.uint32(21)).astype(np.float16) * np.float16(2**-11)
+    if dtype in HALVES:
+        words, bits = philox.random_words(seed, offset, count), finfo(dtype).nmant + 1
+        return ((words >> np.uint32(32 - bits)).astype(np.float32) * np.float32(2.0**-bits)).astype(dtype)
     return philox.filled(np.empty(count, np.float32), seed, offset, philox.uniform)
 
 
@@ -213,7 +214,7 @@ def _fill(
         DTypeError, GradientError
         ArgumentError: elements share memory, as those of an expanded tensor do.
     """
-    if out.dtype.kind not in dtype_kinds:
+    if kind_of(out.dtype) not in dtype_kinds:
         raise DTypeError(f"[{name}] expected a tensor of floats, got {out.dtype}")
     if tape.state.enabled and tape.wants_gradient(out):
         raise GradientError(

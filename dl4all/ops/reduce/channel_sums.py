@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from dl4all.ops.core.dtypes import FLOAT32
 from dl4all.ops.core.kernels.launch import ceil_div, run, shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import empty
@@ -26,7 +27,6 @@ from dl4all.ops.reduce.row_kernels import (
     row_shaders,
 )
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.device.programs import Launch
 
 WORKGROUP = 64
 TILE_CHANNELS = 32  # channels of a workgroup where neighbouring channels are adjacent in memory
@@ -169,7 +169,7 @@ def _partition(*operands: TensorBase) -> _Partition:
 def _partial_results(out: TensorBase, p: _Partition) -> TensorBase:
     """The tensor for the results of slices or rows: `out` itself if there is only one."""
     shape = (p.parts, 2, p.channels)
-    return out if p.parts == 1 else empty(type(out), shape, out.dtype, out.device)
+    return out if p.parts == 1 else empty(type(out), shape, FLOAT32, out.device)
 
 
 def _slices(groups: int, elements: int, width: int) -> tuple[int, int]:
@@ -214,5 +214,4 @@ def _run_rows(
         fold_elements=row_size,
         folds=folds,
     )
-    launch = Launch(rows.code, rows.groups, push)
-    inputs[0].device.launch(launch, *(t.storage for t in (*inputs, *others)))
+    run(rows.code, rows.groups, push, *inputs, *others)

@@ -10,6 +10,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.dtypes import FLOATS
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.launch import shader
 from dl4all.ops.core.kernels.push_block import PushBlock
@@ -81,7 +82,7 @@ def _infer_extreme(name: str) -> Callable[..., Result]:
 def _extreme_kernel(name: Literal["amax", "amin"], reduction: Reduction) -> Kernel:
     def run(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool) -> None:
         axes = axes_of(name, dim, len(input.shape))
-        if out.dtype == np.float32:
+        if out.dtype in FLOATS:
             reduction(out, input, axes)
         elif out.dtype.itemsize >= 4:
             reduce_integers(out, input, axes, name)
@@ -189,7 +190,7 @@ def _infer_index(name: str) -> Callable[..., Result]:
 def _index_kernel(name: Literal["argmax", "argmin"], reduction: Reduction) -> Kernel:
     def run(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool) -> None:
         axes = _index_axes(name, dim, len(input.shape))
-        if input.dtype in (np.float32, np.float16):
+        if input.dtype in FLOATS:
             reduction(out, input, axes)
         else:
             reduce_integers(out, input, axes, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Dims, DTypeLike
 from dl4all.ops.elementwise.arithmetic import true_divide
@@ -44,7 +45,7 @@ def nanmean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTy
         >>> dl.nanmean(dl.tensor([1.0, float("nan"), 3.0])).item()
         2.0
     """
-    if input.dtype.kind != "f":
+    if kind_of(input.dtype) != "f":
         return mean(input, dim, keepdim, dtype=dtype)
     input = once(input, dim)
     x = input if dtype is None else cast(input, checked_dtype("nanmean", dtype).name)
@@ -54,4 +55,4 @@ def nanmean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTy
 
 def _nan_to_zero(input: Any) -> Any:
     """The input with 0 in place of nan."""
-    return where(isnan(input), 0.0, input) if input.dtype.kind == "f" else input
+    return where(isnan(input), 0.0, input) if kind_of(input.dtype) == "f" else input

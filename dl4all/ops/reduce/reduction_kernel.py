@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.ops.core.default_dtype import checked_dtype as checked_dtype
+from dl4all.ops.core.dtypes import FLOATS, kind_of
+from dl4all.ops.core.dtypes import checked_dtype as checked_dtype
 from dl4all.ops.core.kernels import launch
 from dl4all.ops.core.kernels.launch import ceil_div, pack, shader
 from dl4all.ops.core.kernels.push_block import PushBlock
@@ -32,7 +33,6 @@ from dl4all.ops.reduce.row_kernels import (
 )
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.device.programs import Launch
 
 WORKGROUP = 128
 RANK = 4  # the most axes, after merging, that the kernel keeps, and that it reduces
@@ -89,7 +89,7 @@ def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdim: bool) -> Shape:
 
 def accumulation_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The default dtype of sums and products: int64 for bool and integers, so that they do not overflow."""
-    return dtype if dtype.kind == "f" else np.dtype(np.int64)
+    return dtype if kind_of(dtype) == "f" else np.dtype(np.int64)
 
 
 def sum_dtype(op: str, input: Any, dtype: DTypeLike) -> np.dtype[Any]:
@@ -108,7 +108,7 @@ def float_dtype(op: str, input: Any, dtype: DTypeLike) -> np.dtype[Any]:
         DTypeError: the dtype is not floating, or not a dtype of tensors.
     """
     result = input.dtype if dtype is None else checked_dtype(op, dtype)
-    if result.kind != "f":
+    if kind_of(result) != "f":
         raise DTypeError(f"[{op}] expected floats of one dtype, got {result}; pass dtype=dl.float32")
     return np.dtype(result)
 
@@ -161,7 +161,7 @@ class Reduction:
 
     def __call__(self, out: TensorBase, x: TensorBase, axes: tuple[int, ...], number: float = 1.0) -> None:
         """Fill `out` with the reduction of `x` over the axes."""
-        if x.dtype != np.float32:
+        if x.dtype not in FLOATS:
             x = primitives.cast(x, "float32")
         x, layout = _arrange(x, axes, self._ordered)
         form = _form(layout, x.offset, out.device)
@@ -223,7 +223,7 @@ def _run_reduce(
     if gathered:
         push = GATHER_PUSH.after(push, gathered[0]) + pack(*gathered[1:])
     grid = columns, slices, ceil_div(tiles, columns)
-    target.device.launch(Launch(code, grid, push, constants), source.storage, target.storage)
+    launch.run(code, grid, push, source, target, constants=constants)
 
 
 def _lane_count(outputs: int, layout: _Layout) -> int:

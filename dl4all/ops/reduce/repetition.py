@@ -11,9 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from dl4all.ops.core import tape
+from dl4all.ops.core.dtypes import HALVES, kind_of
 from dl4all.ops.core.op import Op
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.elementwise.arithmetic import mul
@@ -75,19 +74,19 @@ def fold_linear(op: Op[...], reduced: Callable[..., Sequence[int]]) -> Callable[
 def _summed(op: Op[...], found: Repetition, arguments: dict[str, Any]) -> Any:
     """The sum of all copies, in the dtype that `op` gives."""
     dtype = op.infer(found.elements, **arguments)[1]
-    if dtype != np.float16:
+    if dtype not in HALVES:
         return times(op(found.elements, **arguments), found.times)
     wide = {**arguments, "dtype": "float32"} if "dtype" in arguments else arguments  # the sum may overflow
-    return cast(times(op(cast(found.elements, "float32"), **wide), found.times), "float16")
+    return cast(times(op(cast(found.elements, "float32"), **wide), found.times), dtype.name)
 
 
 def times(x: Any, number: int) -> Any:
     """The sum of so many copies of a tensor; integers wrap."""
-    if x.dtype.kind == "b":
+    if kind_of(x.dtype) == "b":
         return x
-    if x.dtype.kind == "f":
+    if kind_of(x.dtype) == "f":
         return mul(x, float(number))
-    return mul(x, wrapped(number, x.dtype.itemsize * 8, signed=x.dtype.kind == "i"))
+    return mul(x, wrapped(number, x.dtype.itemsize * 8, signed=kind_of(x.dtype) == "i"))
 
 
 def fold_product(op: Op[...]) -> Callable[..., Any]:
@@ -103,9 +102,9 @@ def fold_product(op: Op[...]) -> Callable[..., Any]:
         if first is None or second is None:
             return None
         left, right = first.elements, second.elements
-        if left.dtype != np.float16:
+        if left.dtype not in HALVES:
             return times(op(left, right), first.times)
-        return cast(times(op(cast(left, "float32"), cast(right, "float32")), first.times), "float16")
+        return cast(times(op(cast(left, "float32"), cast(right, "float32")), first.times), left.dtype.name)
 
     return fold
 

@@ -14,7 +14,6 @@ from dl4all.ops.memory.views import contiguous
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device.device import Device
-from dl4all.scheduler.device.programs import Launch
 
 WORKGROUP = 128
 SUBGROUP_WORKGROUP = 32
@@ -152,4 +151,4 @@ def run_rows(shaders: RowShaders, block: PushBlock, out: TensorBase, dim: int, *
     rows = row_launch(shaders, out.numel() // size, size, inner, *sources)
     push = block.after(rows.push, *(source.offset // rows.width for source in sources))
     constants = (0, *rows.constants) if rows.constants else ()
-    out.device.launch(Launch(rows.code, rows.groups, push, constants), *(t.storage for t in (*sources, out)))
+    launch.run(rows.code, rows.groups, push, *sources, out, constants=constants)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.dtypes import FLOATS, kind_of, widened
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels import launch
 from dl4all.ops.core.kernels.launch import ceil_div, run
@@ -61,7 +62,7 @@ SCAN_EXAMPLES = (
 def _run_scan(
     out: TensorBase, input: TensorBase, dim: int, *, products: bool = False, backwards: bool = False
 ) -> None:
-    x = contiguous(input if input.dtype == np.float32 else primitives.cast(input, "float32"))
+    x = contiguous(input if input.dtype in FLOATS else primitives.cast(input, "float32"))
     shape = out.shape or (1,)
     axis = one_axis("cumsum", dim, len(shape))
     size, inner = shape[axis], math.prod(shape[axis + 1 :])
@@ -93,7 +94,9 @@ def _run_scan(
     if slices == 1:
         run(code, grid, push, x, out)
         return
-    totals, starts = (empty(type(out).result_class, (rows, slices), out.dtype, out.device) for _ in range(2))
+    totals, starts = (
+        empty(type(out).result_class, (rows, slices), widened(out.dtype), out.device) for _ in range(2)
+    )
     code = choose_variant(SLICE_TOTALS, vec4, inner, slice * width, out.device).code
     run(code, grid, push, x, totals)
     columns = min(rows, launch.STRIDED_GRID_CAP)
@@ -122,7 +125,7 @@ def _run_cumsum(out: TensorBase, input: TensorBase, dim: int, dtype: Any) -> Non
 
 def _host_scan(f: Any, x: Any, dim: int, dtype: Any) -> Any:
     """NumPy's cumsum or cumprod `f`, in float64 as it goes element by element; 0-d arrays are vectors."""
-    wide = np.float64 if dtype.kind == "f" else dtype
+    wide = np.float64 if kind_of(dtype) == "f" else dtype
     return f(x.reshape(x.shape or (1,)), axis=dim, dtype=wide).reshape(x.shape).astype(dtype, copy=False)
 
 
@@ -131,7 +134,7 @@ def _infer_scan(name: str, input: TensorBase, dim: Any, dtype: Any) -> Result:
     return input.shape, sum_dtype(name, input, dtype)
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="float32 result")
 @op(
     infer=lambda input, dim, dtype: _infer_scan("cumsum", input, dim, dtype),
     kernel=Kernel(_run_cumsum, CUMSUM_SHADERS, ("float32", "int64")),
@@ -199,7 +202,7 @@ cumsum.defgrad(lambda g, dim: cumsum_backward(g, dim))
 cumsum_backward.defgrad(lambda g, dim: cumsum(g, dim))
 
 
-@export("dl", "Tensor", "Tensor_", out=True)
+@export("dl", "Tensor", "Tensor_", out=True, autocast="float32 result")
 @op(
     infer=lambda input, dim, dtype: _infer_scan("cumprod", input, dim, dtype),
     kernel=Kernel(

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Dims, DTypeLike, TensorBase
 from dl4all.ops.elementwise.arithmetic import neg
@@ -13,7 +14,7 @@ from dl4all.ops.memory.conversion import cast
 from dl4all.ops.reduce import softmax_function
 
 
-@export("dl", "Tensor", "F", out=True)
+@export("dl", "Tensor", "F", out=True, autocast="float32")
 def softmax(input: Array, dim: int | None = None, dtype: DTypeLike = None, *, _stacklevel: int = 3) -> Array:
     """Exponentials of the elements divided by their sum along an axis.
 
@@ -41,7 +42,7 @@ def softmax(input: Array, dim: int | None = None, dtype: DTypeLike = None, *, _s
     return softmax_function.softmax(_converted(input, dtype), _axis("softmax", input, dim))
 
 
-@export("dl", "Tensor", "F", out=True)
+@export("dl", "Tensor", "F", out=True, autocast="float32")
 def log_softmax(
     input: Array, dim: int | None = None, dtype: DTypeLike = None, *, _stacklevel: int = 3
 ) -> Array:
@@ -67,7 +68,7 @@ def log_softmax(
     return softmax_function.log_softmax(_converted(input, dtype), _axis("log_softmax", input, dim))
 
 
-@export("F")
+@export("F", autocast="float32")
 def softmin(input: Array, dim: int | None = None, dtype: DTypeLike = None, *, _stacklevel: int = 3) -> Array:
     """:func:`softmax` of the negated elements; arguments as for it.
 
@@ -79,7 +80,7 @@ def softmin(input: Array, dim: int | None = None, dtype: DTypeLike = None, *, _s
     return softmax_function.softmax(neg(_converted(input, dtype)), _axis("softmin", input, dim))
 
 
-@export("dl", "Tensor", out=True)
+@export("dl", "Tensor", out=True, autocast="float32")
 def logsumexp(input: Array, dim: Dims, keepdim: bool = False) -> Array:
     """The logarithm of the sum of the exponentials along axes, without intermediate overflow.
 
@@ -105,7 +106,7 @@ def logsumexp(input: Array, dim: Dims, keepdim: bool = False) -> Array:
 
 def _is_float(input: Array) -> bool:
     """Whether an operand is a tensor of floats, or none that could be converted."""
-    return not isinstance(input, TensorBase) or input.dtype.kind == "f"
+    return not isinstance(input, TensorBase) or kind_of(input.dtype) == "f"
 
 
 def _converted(input: Array, dtype: DTypeLike) -> Array:

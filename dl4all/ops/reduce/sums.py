@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ShapeError
+from dl4all.ops.core.dtypes import FLOAT32, FLOATS, HALVES, kind_of, widened
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import Kernel, Result, example, op, primitives
 from dl4all.ops.core.tape import repeated_axes
@@ -55,11 +56,11 @@ MAX_NUMPY_RUN = 32768  # adjacent elements, which NumPy adds in blocks
 
 
 def accurate_sum(x: Any, axes: tuple[int, ...], keepdim: bool, dtype: np.dtype[Any]) -> Any:
-    """NumPy's sum, with long axes folded first: NumPy alone loses digits, and in float16 most of them."""
+    """NumPy's sum, with long axes folded first: NumPy alone loses digits, and in 16 bits most of them."""
     shape = reduced_shape(x.shape, axes, keepdim)
-    if dtype == np.float16:
-        return accurate_sum(x, axes, keepdim, np.dtype(np.float32)).astype(dtype)
-    if dtype.kind == "f" and x.size > MAX_NUMPY_RUN:
+    if dtype in HALVES:
+        return accurate_sum(x, axes, keepdim, FLOAT32).astype(dtype)
+    if kind_of(dtype) == "f" and x.size > MAX_NUMPY_RUN:
         if len(axes) == x.ndim and x.flags.c_contiguous:
             x, axes = x.reshape(-1), (0,)
         rows = [axis for axis in axes if x.strides[axis] != x.itemsize]
@@ -157,7 +158,7 @@ def _infer_sum(name: str) -> Callable[..., Result]:
 
 def _run_sum(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> None:
     axes = axes_of("sum", dim, len(input.shape))
-    if out.dtype == np.float32:
+    if out.dtype in FLOATS:
         SUM_REDUCTION(out, input, axes)
     elif input.dtype == np.bool_:
         COUNT_REDUCTION(out, input, axes)
@@ -165,7 +166,7 @@ def _run_sum(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dty
         reduce_integers(out, input, axes, "sum")
 
 
-@export("dl", "Tensor", out=True)
+@export("dl", "Tensor", out=True, autocast="float32 result")
 @op(
     infer=_infer_sum("sum"),
     kernel=Kernel(_run_sum, (*SUM_REDUCTION.shaders, *COUNT_REDUCTION.shaders), ("float32", "int64")),
@@ -252,7 +253,7 @@ def mean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeL
     """
     axes = axes_of("mean", dim, input.ndim)
     result_dtype = float_dtype("mean", input, dtype)
-    wide = np.result_type(result_dtype, np.float32)  # the sum, or the count, may overflow float16
+    wide = widened(result_dtype)  # the sum, or the count, may overflow float16
     added = accurate_sum(input, axes, keepdim, wide)
     return (added / np.asarray(reduced_numel(input.shape, axes) or math.nan, wide)).astype(result_dtype)
 
@@ -262,7 +263,7 @@ mean.define_fold(fold_alike(mean, named_axes))
 
 def _run_prod(out: TensorBase, input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> None:
     axes = axes_of("prod", dim, len(input.shape))
-    if out.dtype == np.float32:
+    if out.dtype in FLOATS:
         PRODUCT_REDUCTION(out, input, axes)
     else:
         reduce_integers(out, input, axes, "prod")
@@ -279,7 +280,7 @@ def _prod_gradient(g: Any, input: Any, dim: Any, keepdim: bool) -> Any:
     return expand_reduced(g, input.shape, dim, keepdim) * where(zero, at_zero, at_nonzero)
 
 
-@export("dl", "Tensor", out=True)
+@export("dl", "Tensor", out=True, autocast="float32 result")
 @op(
     infer=_infer_sum("prod"),
     kernel=Kernel(_run_prod, PRODUCT_REDUCTION.shaders, ("float32", "int64")),
@@ -324,8 +325,10 @@ def _fold_prod(input: TensorBase, *, dim: Any, keepdim: bool, dtype: Any) -> Any
     if found is None:
         return None
     result_dtype = sum_dtype("prod", input, dtype)
-    if result_dtype == np.float16:  # powers of what is rounded would be far off
-        return cast(_power(prod(found.elements, dim, keepdim, dtype="float32"), found.times), "float16")
+    if result_dtype in HALVES:  # powers of what is rounded would be far off
+        return cast(
+            _power(prod(found.elements, dim, keepdim, dtype="float32"), found.times), result_dtype.name
+        )
     return _power(prod(found.elements, dim, keepdim, dtype=result_dtype), found.times)
 
 

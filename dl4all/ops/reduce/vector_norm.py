@@ -92,7 +92,7 @@ def _norm_gradient(g: Any, input: Any, result: Any, p: Any, dim: Any, keepdim: b
     return gradient * sign(input) * where(is_zero, 0.0, share)
 
 
-@export("dl", "Tensor", out=True)
+@export("dl", "Tensor", out=True, autocast="float32")
 @op(
     infer=_infer_norm,
     kernel=Kernel(_run_norm, NORM_SHADERS),

@@ -38,7 +38,7 @@ def _run_gru(out: TensorBase, gates_x: TensorBase, gates_h: TensorBase, hidden: 
     run(GRU, strided_grid(hidden.numel(), WORKGROUP), push, *operands, out)
 
 
-@export()
+@export(autocast="lower")
 @op(
     infer=_infer_gru,
     kernel=Kernel(_run_gru, (GRU,)),

@@ -39,7 +39,7 @@ def _run_lstm(out: TensorBase, gates_x: TensorBase, gates_h: TensorBase, cell: T
     run(LSTM, strided_grid(cell.numel(), WORKGROUP), push, *operands, out)
 
 
-@export()
+@export(autocast="lower")
 @op(
     infer=_infer_lstm,
     kernel=Kernel(_run_lstm, (LSTM,)),

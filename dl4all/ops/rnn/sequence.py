@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ShapeError
+from dl4all.ops.core.dtypes import FLOAT32
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.kernels.launch import run, shader, strided_grid
@@ -144,7 +145,7 @@ def _run(
     copy_into(at["hidden"].of(out), hidden)
     if cell is not None:
         copy_into(at["cell"].of(out), cell)
-    sums = empty(type(out), (p.batch, columns), out.dtype, out.device)
+    sums = empty(type(out), (p.batch, columns), FLOAT32, out.device)
     product = StepProduct(w, p.batch, transpose=True, bias=None if bias is None else contiguous(bias))
     project = None if projection is None else StepProduct(contiguous(projection), p.batch, transpose=True)
     units = at["units" if p.projected else "outputs"]
@@ -177,7 +178,8 @@ def _start(at: layout.Regions, name: str) -> int:
 @op(
     infer=_infer,
     flops=lambda gates_x, hidden, weight, *rest, sizes, **others: 2 * sum(sizes) * weight.numel(),
-    kernel=Kernel(_run, (*SEQUENCE.values(), *GEMM_SHADERS, *MATVEC.values())),
+    # Floats of 16 bits are widened, as a step reads what earlier ones have written.
+    kernel=Kernel(_run, (*SEQUENCE.values(), *GEMM_SHADERS, *MATVEC.values()), halves="widened"),
     examples=(
         example((5, 12), (3, 2), (12, 2), (3, 3), (12,), (2, 3), sizes=(3, 2)),
         example((12, 20), (4, 5), (20, 5), (4, 5), None, None, sizes=(4, 4, 4)),

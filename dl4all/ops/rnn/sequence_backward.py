@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.ops.core.dtypes import FLOAT32
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.launch import run, shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
@@ -111,7 +112,7 @@ def _run(
     project, units = None, g
     if projection is not None:
         project = StepProduct(contiguous(projection), p.batch, transpose=False)
-        units = empty(type(out), (p.batch, p.size), out.dtype, out.device)
+        units = empty(type(out), (p.batch, p.size), FLOAT32, out.device)
     saved = before["saved" if p.cell.saved else "outputs"]
     for start, rows in reversed(layout.time_steps(sizes, reverse=reverse)):
         if not rows:
@@ -150,7 +151,7 @@ def _run(
 @op(
     infer=_infer,
     flops=lambda grad, result, weight, *rest, sizes, **others: 2 * sum(sizes) * weight.numel(),
-    kernel=Kernel(_run, (*BACKWARD.values(), *GEMM_SHADERS)),
+    kernel=Kernel(_run, (*BACKWARD.values(), *GEMM_SHADERS), halves="widened"),
     examples=(
         example((5, 2), (140,), (12, 2), (3, 2), (3, 3), (2, 3), sizes=(3, 2)),
         example((12, 5), (520,), (20, 5), None, (4, 5), None, sizes=(4, 4, 4)),

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dl4all.ops.core.kernels.launch import NoKernel, ceil_div, run, shader, strided_grid
+from dl4all.ops.core.dtypes import DTYPES, kind_of
+from dl4all.ops.core.kernels.launch import NoKernel, as_bits, ceil_div, run, shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, empty
-from dl4all.ops.core.tensor_base import DTYPES, Shape, TensorBase
+from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.sorting.keys import KEY_KINDS, KEY_TYPES, WORKGROUP, key_bits, words, workgroups
 from dl4all.ops.sorting.row_sort import STARTS, TYPES
 
@@ -27,7 +28,7 @@ RUN_STARTS_PUSH = PushBlock("sorting/run_starts.comp", "uint n, floats, largest;
 RUN_OF_PUSH = PushBlock("sorting/run_of.comp", "uint n, runs;")
 COMPACT = {
     (dtype.name, count): shader(
-        "sorting/compact.comp", KIND=KEY_KINDS[dtype.kind], BYTES=dtype.itemsize, COUNT=int(count)
+        "sorting/compact.comp", KIND=KEY_KINDS[dtype], BYTES=dtype.itemsize, COUNT=int(count)
     )
     for dtype in DTYPES
     for count in (False, True)
@@ -60,12 +61,12 @@ def positions(x: TensorBase) -> TensorBase:
     groups, columns = workgroups(tiles)
     push = COMPACT_PUSH.pack(n=size, x_offset=x.offset, tiles=tiles, columns=columns)
     counts, starts = words(x, (tiles,), "positions"), words(x, (tiles + 1,), "positions")
-    run(COMPACT[x.dtype.name, True], groups, push, x, counts)
+    run(COMPACT[x.dtype.name, True], groups, push, as_bits(x), counts)
     run(STARTS, (1, 1, 1), STARTS_PUSH.pack(rows=1, size=tiles, columns=1), counts, starts)
     total = starts.strided_view((1,), (1,), tiles)
     found = words(x, (1, int(total.on_host()[0])), "positions")
     if found.numel():
-        run(COMPACT[x.dtype.name, False], groups, push, x, starts, found)
+        run(COMPACT[x.dtype.name, False], groups, push, as_bits(x), starts, found)
     return found
 
 
@@ -117,7 +118,7 @@ def runs_of(keys: TensorBase, dtype: np.dtype[Any], size: int, order: TensorBase
     """The runs of equal keys of elements of a dtype; waits for their number. nan equals nothing."""
     flags = words(keys, (size,), "runs")
     if size:
-        key, floats = KEY_TYPES[dtype.itemsize], dtype.kind == "f"
+        key, floats = KEY_TYPES[dtype.itemsize], kind_of(dtype) == "f"
         push = RUN_STARTS_PUSH.pack(n=size, floats=int(floats), largest=largest_word(dtype))
         operands = (keys,) if order is None else (keys, order)
         groups = strided_grid(size, WORKGROUP)

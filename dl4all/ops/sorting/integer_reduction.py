@@ -7,10 +7,11 @@ from typing import Literal
 
 import numpy as np
 
+from dl4all.ops.core.dtypes import DTYPES, kind_of
 from dl4all.ops.core.kernels.launch import NoKernel, ceil_div, check_rounds, run, shader
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, empty
-from dl4all.ops.core.tensor_base import DTYPES, TensorBase
+from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.views import contiguous, permute
 from dl4all.ops.sorting.keys import KEY_KINDS, workgroups
 from dl4all.ops.sorting.placement import prefers_host
@@ -27,13 +28,13 @@ REDUCE_PUSH = PushBlock("sorting/reduce.comp", "uint rows, size, x_offset, slice
 SHADERS = {
     (dtype.name, kind, wide): shader(
         "sorting/reduce.comp",
-        KIND=KEY_KINDS[dtype.kind],
+        KIND=KEY_KINDS[dtype],
         BYTES=dtype.itemsize,
         REDUCTION=number,
         WIDE=int(wide),
     )
     for dtype in DTYPES
-    if dtype.kind != "f"
+    if kind_of(dtype) != "f"
     for kind, number in KINDS.items()
     for wide in (True, False)
     if wide or kind in ("amax", "amin")

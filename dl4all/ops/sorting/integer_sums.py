@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 
+from dl4all.ops.core.dtypes import DTYPES, kind_of
 from dl4all.ops.core.kernels.launch import NoKernel, run, shader
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED
-from dl4all.ops.core.tensor_base import DTYPES, TensorBase
+from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.sorting.keys import KEY_KINDS, workgroups
 from dl4all.ops.sorting.placement import prefers_host
 
 SUMS_PUSH = PushBlock("sorting/sums.comp", "uint rows, size, inner, x_offset, columns;")
 SUMS = {
-    dtype.name: shader("sorting/sums.comp", KIND=KEY_KINDS[dtype.kind], BYTES=dtype.itemsize)
+    dtype.name: shader("sorting/sums.comp", KIND=KEY_KINDS[dtype], BYTES=dtype.itemsize)
     for dtype in DTYPES
-    if dtype.kind != "f"
+    if kind_of(dtype) != "f"
 }
 SHARED.extend(dict.fromkeys(SUMS.values()))
 

@@ -6,25 +6,27 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.ops.core.dtypes import BFLOAT16, DTYPES, kind_of
 from dl4all.ops.core.kernels import launch
-from dl4all.ops.core.kernels.launch import ceil_div, run, shader, strided_grid
+from dl4all.ops.core.kernels.launch import as_bits, ceil_div, run, shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, empty
-from dl4all.ops.core.tensor_base import DTYPES, Shape, TensorBase
+from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.runtime.protocols import Grid
 
 WORKGROUP = 128
 WORD = np.dtype(np.int32)
 """The dtype that kernels count with: sizes and indices have 32 bits, as in every kernel."""
-KEY_KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}
-"""The kinds of keys, by NumPy's letter for a kind of dtypes; see sorting/elements.glsl."""
+KEY_KINDS = {
+    dtype: 3 if dtype == BFLOAT16 else {"b": 0, "u": 0, "i": 1, "f": 2}[kind_of(dtype)] for dtype in DTYPES
+}
+"""The kinds of keys; see sorting/elements.glsl."""
 KEY_TYPES = {1: "uint", 2: "uint", 4: "uint", 8: "uvec2"}
 """GLSL's type of a key, by the bytes of an element."""
 
 KEYS_PUSH = PushBlock("sorting/keys.comp", "uint n, x_offset, descending;")
 KEYS = {
-    dtype.name: shader("sorting/keys.comp", KIND=KEY_KINDS[dtype.kind], BYTES=dtype.itemsize)
-    for dtype in DTYPES
+    dtype.name: shader("sorting/keys.comp", KIND=KEY_KINDS[dtype], BYTES=dtype.itemsize) for dtype in DTYPES
 }
 SHARED.extend(dict.fromkeys(KEYS.values()))
 
@@ -50,7 +52,7 @@ def keys_of(x: TensorBase, *, descending: bool = False) -> TensorBase:
     keys = words(x, (*x.shape, 2) if wide else x.shape, "keys")
     count = x.numel()
     push = KEYS_PUSH.pack(n=count, x_offset=x.offset, descending=int(descending))
-    run(KEYS[x.dtype.name], strided_grid(count, WORKGROUP), push, x, keys)
+    run(KEYS[x.dtype.name], strided_grid(count, WORKGROUP), push, as_bits(x), keys)
     return keys
 
 

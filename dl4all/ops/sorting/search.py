@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.kernels.launch import run, shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, empty
@@ -64,7 +65,7 @@ def median_indices(x: TensorBase, *, ignore_nan: bool) -> TensorBase:
     push = MEDIAN_PUSH.pack(
         rows=rows,
         size=size,
-        floats=int(x.dtype.kind == "f"),
+        floats=int(kind_of(x.dtype) == "f"),
         largest=largest_word(x.dtype),
         ignore_nan=int(ignore_nan),
     )

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from dl4all.ops.core import tape
-from dl4all.ops.core.expressions import float16
-from dl4all.ops.core.kernels.launch import ceil_div, run, shader, strided_grid
+from dl4all.ops.core.dtypes import DTYPES, HALVES
+from dl4all.ops.core.kernels.launch import as_bits, ceil_div, run, shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, empty, primitives
-from dl4all.ops.core.tensor_base import DTYPES, TensorBase
+from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.memory.copy import WORD_TYPES
 from dl4all.ops.memory.views import contiguous
@@ -52,7 +52,7 @@ def select_in_rows(input: Any, indices: TensorBase) -> Any:
         push = SELECT_PUSH.pack(
             n=count, x_offset=x.offset, index_offset=indices.offset, size=size, count=indices.shape[1]
         )
-        run(SELECT[itemsize], groups, push, x, indices, result)
+        run(SELECT[itemsize], groups, push, as_bits(x), indices, as_bits(result))
     tape.add_node(
         "select_in_rows",
         [x],
@@ -75,9 +75,9 @@ def place_in_rows(input: Any, indices: TensorBase, size: int) -> Any:
     Returns:
         Shape (rows, size).
     """
-    if input.dtype == float16.HALF:
+    if input.dtype in HALVES:
         wide = place_in_rows(primitives.cast(input, "float32"), indices, size)
-        return primitives.cast(wide, "float16")
+        return primitives.cast(wide, input.dtype.name)
     x = contiguous(input)
     rows, count = x.shape
     result = empty(type(x).result_class, (rows, size), x.dtype, x.device, "place")

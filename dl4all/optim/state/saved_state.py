@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.tensor.arguments import checked_state
 from dl4all.tensor.tensor import Tensor
@@ -54,7 +55,7 @@ def check_numbers(name: str, key: str, array: NDArray) -> None:
     Raises:
         ArgumentError
     """
-    if array.dtype.kind not in "biuf":
+    if kind_of(array.dtype) not in "biuf":
         raise ArgumentError(f"[{name}] the saved {key} is {array.dtype}, not numbers")
 
 
@@ -117,5 +118,5 @@ def loaded_value(p: Tensor, name: str, value: Any) -> Any:
     if not isinstance(value, TensorBase) and not hasattr(value, "__array__"):
         return copy.deepcopy(value)
     array = on_host(value)
-    dtype = p.dtype if array.dtype.kind == "f" and name != "step" else array.dtype
+    dtype = p.dtype if kind_of(array.dtype) == "f" and name != "step" else array.dtype
     return from_host(Tensor, array.astype(dtype), p.device, copy=False)

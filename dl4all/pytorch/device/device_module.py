@@ -194,7 +194,7 @@ def get_device_capability(device: Any = None) -> dict[str, Any]:
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     """Whether there are bfloat16 tensors: they are computed with as float32 and rounded."""
-    return including_emulation
+    return True
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:

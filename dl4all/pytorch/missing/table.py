@@ -13,7 +13,7 @@ REASONS: dict[str, str] = {
     "complex": "not planned: dl4all has no complex numbers",
     "sparse": "not in dl4all: sparse tensors go as far as dl.sparse does; use dense ones",
     "quantized": "not planned: dl4all does not quantize",
-    "dtype": "not planned: tensors have float32, 64, 16, int64, 32, 16, 8, uint8 and bool",
+    "dtype": "not planned: tensors have float32, 64, 16, bfloat16, int64, 32, 16, 8, uint8 and bool",
     "nested": "not planned: nested tensors; use dl.nn.utils.rnn.pad_sequence",
     "tracing": "not planned: dl4all does not compile Python; dl.compile records calls",
     "in_place": "not in dl4all: use the method, x.{name}()",
@@ -24,7 +24,7 @@ REASONS: dict[str, str] = {
     "signal": "not in dl4all yet: windows and Fourier transforms; use NumPy's or SciPy's",
     "fourier": "not planned: dl4all has no complex numbers; use numpy.fft on x.numpy()",
     "memory": "not planned: the memory of a tensor is not given out; use .numpy() or dl.from_numpy",
-    "autocast": "not in dl4all yet: mixed precision; use .half() and dl.amp.GradScaler",
+    "autocast": "not in dl4all: use dl.autocast, dl.get_autocast_dtype, dl.set_autocast_dtype",
     "yet": "not in dl4all yet",
     "distributed": "not planned: groups of processes; dl.parallel(model) uses several devices",
     "cuda": "not in dl4all, which has no CUDA: use dl.accelerator, dl.memory, dl.Stream, dl.Event",
@@ -168,13 +168,12 @@ MISSING: dict[str, dict[str, str]] = {
         "signal": ("istft stft"),
         "memory": ("as_strided_ as_strided_scatter empty_permuted empty_strided frombuffer to_dlpack"),
         "autocast": (
-            "autocast_decrement_nesting autocast_increment_nesting clear_autocast_cache "
-            "get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype get_autocast_ipu_dtype "
-            "get_autocast_xla_dtype is_autocast_cache_enabled is_autocast_cpu_enabled "
-            "is_autocast_ipu_enabled is_autocast_xla_enabled set_autocast_cache_enabled "
-            "set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_dtype set_autocast_enabled "
-            "set_autocast_gpu_dtype set_autocast_ipu_dtype set_autocast_ipu_enabled set_autocast_xla_dtype "
-            "set_autocast_xla_enabled"
+            "autocast_decrement_nesting autocast_increment_nesting get_autocast_cpu_dtype "
+            "get_autocast_gpu_dtype get_autocast_ipu_dtype get_autocast_xla_dtype is_autocast_cache_enabled "
+            "is_autocast_cpu_enabled is_autocast_ipu_enabled is_autocast_xla_enabled "
+            "set_autocast_cache_enabled set_autocast_cpu_dtype set_autocast_cpu_enabled "
+            "set_autocast_enabled set_autocast_gpu_dtype set_autocast_ipu_dtype set_autocast_ipu_enabled "
+            "set_autocast_xla_dtype set_autocast_xla_enabled"
         ),
         "yet": ("histogramdd"),
         "settings": (
@@ -323,7 +322,6 @@ MISSING: dict[str, dict[str, str]] = {
     },
     "torch.amp": {
         "internal": ("grad_scaler"),
-        "autocast": ("custom_bwd custom_fwd"),
     },
     "torch.jit": {
         "script": (
@@ -401,7 +399,6 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "torch.Tensor": {
         "apply_": "dl ops, or x.numpy()",
-        "bfloat16": "x.half() or x.float()",
         "conj": "x itself: there are no complex numbers",
         "data_ptr": "x.numpy() or dl.memory.host_view(x)",
         "index": "x[...]",

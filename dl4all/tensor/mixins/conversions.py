@@ -6,6 +6,7 @@ import operator
 from typing import Any, TypeVar, overload
 
 from dl4all.errors import DTypeError
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.memory_format import MemoryFormat
 from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
 from dl4all.scheduler.device.current import cuda_device
@@ -18,6 +19,7 @@ CLASS_DTYPES = {
     "Float": "float32",
     "Double": "float64",
     "Half": "float16",
+    "BFloat16": "bfloat16",
     "Long": "int64",
     "Int": "int32",
     "Short": "int16",
@@ -87,7 +89,7 @@ class Conversions(TensorBase):
             >>> [10, 20, 30][dl.tensor(1)]
             20
         """
-        if self.dtype.kind not in "biu" or self.numel() != 1:
+        if kind_of(self.dtype) not in "biu" or self.numel() != 1:
             raise DTypeError(
                 "[index] only a tensor with a single integer stands for an int, "
                 f"got shape {self.shape} and {self.dtype}; use int(tensor)"
@@ -174,6 +176,16 @@ class Conversions(TensorBase):
             dtype('float16')
         """
         return self._as("float16", memory_format)
+
+    def bfloat16(self: T, memory_format: MemoryFormat = None) -> T:
+        """The elements as bfloat16, the upper half of float32: its range, and 8 bits of precision.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.tensor([1.001]).bfloat16()
+            tensor([1.], dtype=bfloat16)
+        """
+        return self._as("bfloat16", memory_format)
 
     def long(self: T, memory_format: MemoryFormat = None) -> T:
         """The elements as int64.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -9,6 +11,7 @@ import numpy.typing as npt
 
 from dl4all.errors import DTypeError, GradientError
 from dl4all.ops.core import tape
+from dl4all.ops.core.dtypes import BFLOAT16
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import fresh_copy
 from dl4all.ops.memory.transfer import download, upload
@@ -48,7 +51,42 @@ def dlpack(tensor: TensorBase, **options: Any) -> Any:
         raise BufferError(f"[dlpack] the tensor is on {tensor.device}; move it with .cpu()")
     if tensor.grad_meta is not None and tensor.grad_meta.requires_grad:
         raise GradientError("[dlpack] the tensor requires gradients; use .detach()")
-    return tensor.on_host().__dlpack__(**options)
+    array = tensor.on_host()
+    if array.dtype != BFLOAT16:
+        return array.__dlpack__(**options)
+    capsule = array.view(np.int16).__dlpack__(**options)
+    _type_code(capsule).value = DLPACK_BFLOAT
+    return capsule
+
+
+DLPACK_INT, DLPACK_BFLOAT = 0, 4  # DLPack's type codes
+
+# Where the type code stands in what a capsule of this name points to: behind the data's address, the device
+# and the number of axes, which in newer capsules follow 32 bytes of their own.
+TYPE_CODE_AT = {b"dltensor": 20, b"dltensor_versioned": 52}
+
+
+def _type_code(capsule: Any) -> ctypes.c_uint8:
+    """The type code in a DLPack capsule: NumPy exchanges no bfloat16, and words of 16 bits instead."""
+    name_of, address_of = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name_of.restype, address_of.restype = ctypes.c_char_p, ctypes.c_void_p
+    name = name_of(ctypes.py_object(capsule))
+    address = address_of(ctypes.py_object(capsule), ctypes.c_char_p(name))
+    return ctypes.c_uint8.from_address((address or 0) + TYPE_CODE_AT[name or b"dltensor"])
+
+
+@dataclass
+class _ExportedOnce:
+    """An array whose capsule has been made."""
+
+    capsule: Any
+    device: tuple[int, int]
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
 
 
 def array_from_dlpack(source: Any) -> npt.NDArray[Any]:
@@ -58,7 +96,13 @@ def array_from_dlpack(source: Any) -> npt.NDArray[Any]:
         DTypeError: the object has no ``__dlpack__``, or is not on the CPU.
     """
     try:
-        array = np.from_dlpack(source)
+        device = source.__dlpack_device__()
+        capsule = source.__dlpack__() if device[0] == DLPACK_CPU[0] else None
+        code = ctypes.c_uint8(DLPACK_INT) if capsule is None else _type_code(capsule)
+        if code.value != DLPACK_BFLOAT:
+            return np.from_dlpack(source)
+        code.value = DLPACK_INT
+        array = np.from_dlpack(_ExportedOnce(capsule, device)).view(BFLOAT16)
     except (AttributeError, TypeError, BufferError, RuntimeError, ValueError) as error:
         raise DTypeError(f"[from_dlpack] expected an object with __dlpack__ on the CPU: {error}") from None
     return array

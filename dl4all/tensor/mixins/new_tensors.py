@@ -8,8 +8,9 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.arguments import named_cpu
+from dl4all.ops.core.dtypes import DTYPES, kind_of
 from dl4all.ops.core.op import empty as empty_tensor
-from dl4all.ops.core.tensor_base import DTYPES, DTypeLike, Scalar, Shape, Size, TensorBase
+from dl4all.ops.core.tensor_base import DTypeLike, Scalar, Shape, Size, TensorBase
 from dl4all.ops.memory import transfer
 from dl4all.ops.memory.copy import fill_with, new_like
 from dl4all.ops.random.distributions import bernoulli_
@@ -135,7 +136,7 @@ class NewTensors(TensorBase):
         """
         array = transfer.download(data) if isinstance(data, TensorBase) else np.asarray(data)
         result_dtype = self.dtype if dtype is None else checked_dtype(dtype)
-        if array.dtype.kind not in "biuf":
+        if kind_of(array.dtype) not in "biuf":
             raise DTypeError(f"[new_tensor] expected numbers of one of {', '.join(map(str, DTYPES))}")
         target = self.device if device is None else open_device(device)
         result: T = transfer.upload(type(self).result_class, array.astype(result_dtype), target, copy=True)

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import DTypeError
-from dl4all.ops.core.tensor_base import DTYPES, TensorBase
+from dl4all.ops.core.dtypes import DTYPES
+from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.transfer import upload
 
 OPERATORS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.dtypes import finfo, kind_of
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 from dl4all.ops.elementwise.rounding import ceil
 from dl4all.ops.elementwise.transcendental import exp, log1p, tan
@@ -126,12 +127,12 @@ class RandomFills(TensorBase):
 
 def _uniform(tensor: TensorBase, generator: Generator | None) -> Any:
     """A tensor of the same shape with numbers in [0, 1): of its dtype if it is one of floats, or float32."""
-    dtype = tensor.dtype if tensor.dtype.kind == "f" else np.dtype(np.float32)
+    dtype = tensor.dtype if kind_of(tensor.dtype) == "f" else np.dtype(np.float32)
     return uniform_(new_like(tensor, tensor.shape, dtype), generator=generator)
 
 
 def _default_end(dtype: np.dtype[Any]) -> int:
     """The excluded end of ``random_`` without arguments."""
-    if dtype.kind == "b":
+    if kind_of(dtype) == "b":
         return 2
-    return 2 ** np.finfo(dtype).nmant if dtype.kind == "f" else int(np.iinfo(dtype).max)
+    return 2 ** finfo(dtype).nmant if kind_of(dtype) == "f" else int(np.iinfo(dtype).max)

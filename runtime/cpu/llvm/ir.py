@@ -41,9 +41,10 @@ VECTOR = re.compile(r"<(\d+) x (\w+)>")
 
 LLVM_TYPES = {
     "float32": "float", "float64": "double", "float16": "half", "int64": "i64", "int32": "i32",
-    "int16": "i16", "int8": "i8", "uint8": "i8", "bool": "i8",
+    "int16": "i16", "int8": "i8", "uint8": "i8", "bool": "i8", "bfloat16": "i16",
 }  # fmt: skip
-"""The types in memory of the elements of tensors."""
+"""The types in memory of the elements of tensors. Those of bfloat16 are words: processors that do not compute
+with it have no instructions for LLVM's ``bfloat``, which would call functions that nobody has."""
 
 Operand: TypeAlias = "IrValue | int | float | bool"
 
@@ -329,6 +330,18 @@ class Code:
         """The same bits as another type of the same size."""
         target = vector(element, lanes_of(value.type))
         return self.emit(target, f"bitcast {value!r} to {target}")
+
+    def float_of_bfloat16(self, value: IrValue) -> IrValue:
+        """The float of the words of bfloat16."""
+        return self.bits(self.binary("shl", self.unsigned(value, "i32"), 16), "float")
+
+    def bfloat16_of_float(self, value: IrValue) -> IrValue:
+        """The words of the nearest bfloat16, of two as near the even one."""
+        bits = self.bits(value, "i32")
+        even = self.binary("and", self.binary("lshr", bits, 16), 1)
+        rounded = bits + even + 0x7FFF
+        rounded = self.select(self.compare("uno", "eq", value, value), 0x7FC00000, rounded)
+        return self.convert(self.binary("lshr", rounded, 16), "i16")
 
     def splat(self, value: IrValue, lanes: int) -> IrValue:
         """A vector with a scalar in all lanes."""

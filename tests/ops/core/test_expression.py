@@ -10,6 +10,7 @@ import pytest
 
 from dl4all.errors import ShaderError
 from dl4all.ops import REGISTRY
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.expressions.expression import (
     FUNCTIONS,
     Conditional,
@@ -77,7 +78,7 @@ def _compare(op: Elementwise[...], dtype: str, operands: list[Any], arguments: d
     with np.errstate(all="ignore"):
         expected = np.asarray(op.body(*operands, **arguments))
     got = np.broadcast_to(evaluate(tree, values), expected.shape).astype(expected.dtype)
-    if expected.dtype.kind == "f":
+    if kind_of(expected.dtype) == "f":
         close(got, expected, 1e-5)
     else:
         np.testing.assert_array_equal(got, expected)

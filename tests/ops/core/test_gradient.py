@@ -11,6 +11,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import GradientError
+from dl4all.ops.core.dtypes import FLOATING, kind_of
 from dl4all.ops.core.op import REGISTRY, Example, Op
 from tests.support.operands import LAYOUTS, Layout, arrays, close, completed, generator, numbers
 from tests.support.subcases import FULL, each_example
@@ -58,7 +59,7 @@ def test_every_op_of_floats_has_a_gradient() -> None:
     """Except for those listed above; results of bools and integers have none."""
     without = [op for op in REGISTRY.values() if op.grad is None]
     floats = {
-        op.name for op in without if op.infer(*leaves(op, op.examples[0]), **arguments(op))[1].kind == "f"
+        op.name for op in without if op.infer(*leaves(op, op.examples[0]), **arguments(op))[1] in FLOATING
     }
     assert floats == WITHOUT
 
@@ -96,14 +97,14 @@ def test_against_the_cpu(op: Op[...], case: Example, layout: Layout, device: str
             on_cpu.append(None)
             continue
         tensor, elements = layout(array, device)
-        exact = dl.tensor(elements, "float64" if elements.dtype.kind == "f" else None, device="cpu")
+        exact = dl.tensor(elements, "float64" if kind_of(elements.dtype) == "f" else None, device="cpu")
         has_gradient = function is not None
         on_device.append(tensor.detach().requires_grad_(has_gradient))
         on_cpu.append(exact.requires_grad_(has_gradient))
     results = []
     for operands in (on_device, on_cpu):
         result = op(*operands, **dict(case.arguments))
-        if result.dtype.kind != "f":
+        if kind_of(result.dtype) != "f":
             pytest.skip("the result is not of floats")
         weight = numbers(generator(op.name, str(case), "weights"), result.shape)
         result.backward(dl.tensor(weight.astype(result.dtype), device=result.device))

@@ -9,6 +9,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
+from dl4all.ops.core.dtypes import kind_of
 from tests.support.numpy_bodies import device as device
 from tests.support.operands import close, generator, numbers
 
@@ -24,7 +25,7 @@ every_reduction = pytest.mark.parametrize("reduction", REDUCTIONS)
 def check(device: str, name: str, *given: Any, **arguments: Any) -> None:
     """Raise unless the value and the gradients of all float operands are PyTorch's, computed in float64."""
     values = [*given, *arguments.values()]
-    floats = [isinstance(v, np.ndarray) and v.dtype.kind == "f" for v in values]
+    floats = [isinstance(v, np.ndarray) and kind_of(v.dtype) == "f" for v in values]
     mine, exact = list[Any](), list[Any]()
     for value, wanted in zip(values, floats, strict=True):
         array = isinstance(value, np.ndarray)

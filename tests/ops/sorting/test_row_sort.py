@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
-from dl4all.ops.core.tensor_base import DTYPES
+from dl4all.ops.core.dtypes import DTYPES
 from dl4all.ops.sorting.row_sort import MOST_KEPT, RADIX_TILE, RANK_SIZE, SPAN, row_order
 from dl4all.runtime.null.backend import NullBackend
 from tests.support.sortable import sortable, stable_order

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dl4all.errors import DTypeError
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.primitives import primitives
 from dl4all.ops.core.tensor_base import TensorBase
 
@@ -26,8 +27,8 @@ def scalars_of_another_dtype(operands: Sequence[Any]) -> list[TensorBase]:
     [3.0]
     """
     tensors = [operand for operand in operands if isinstance(operand, TensorBase)]
-    highest = max(KINDS[tensor.dtype.kind] for tensor in tensors)
-    counting = [tensor for tensor in tensors if KINDS[tensor.dtype.kind] == highest]
+    highest = max(KINDS[kind_of(tensor.dtype)] for tensor in tensors)
+    counting = [tensor for tensor in tensors if KINDS[kind_of(tensor.dtype)] == highest]
     dtypes = {tensor.dtype for tensor in counting if tensor.shape}
     return [tensor for tensor in counting if dtypes and not tensor.shape and tensor.dtype not in dtypes]
 
@@ -36,7 +37,7 @@ def scalars_cast(operands: Sequence[Any]) -> list[Any]:
     """Operands of which those without axes have the dtype of the others, with their history."""
     scalars = {id(tensor) for tensor in scalars_of_another_dtype(operands)}
     with_axes = [operand for operand in operands if isinstance(operand, TensorBase) and operand.shape]
-    target = max(with_axes, key=lambda tensor: (KINDS[tensor.dtype.kind], tensor.dtype.itemsize)).dtype
+    target = max(with_axes, key=lambda tensor: (KINDS[kind_of(tensor.dtype)], tensor.dtype.itemsize)).dtype
     return [
         primitives.cast(operand, dtype=target.name) if id(operand) in scalars else operand
         for operand in operands

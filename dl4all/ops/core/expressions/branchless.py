@@ -73,8 +73,6 @@ def logistic(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     >>> logistic(np.array([0.0, 100.0])).tolist()
     [0.5, 1.0]
     """
-    if x.dtype == np.float16:  # exp(-x) overflows in float16 where the result is not small
-        return logistic(x.astype(np.float32)).astype(np.float16)
     result: npt.NDArray[Any] = np.negative(x, out=np.empty_like(x))
     np.exp(result, out=result)
     result += 1
@@ -89,9 +87,6 @@ def logistic_slope(x: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[A
     >>> [values.tolist() for values in logistic_slope(np.array([0.0]))]
     [[0.5], [0.25]]
     """
-    if x.dtype == np.float16:
-        value, slope = logistic_slope(x.astype(np.float32))
-        return value.astype(np.float16), slope.astype(np.float16)
     slope = np.negative(x, out=np.empty_like(x))
     np.exp(slope, out=slope)
     value = np.add(slope, 1, out=np.empty_like(x))

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ShaderError
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.expressions import special_functions
 from dl4all.ops.core.expressions.branchless import logistic
 
@@ -303,7 +304,7 @@ def power(base: Array, exponent: Array) -> Array:
     >>> power(np.array([2, -1, 3]), np.array([3, -3, -1])).tolist()
     [8, -1, 0]
     """
-    if np.result_type(base, exponent).kind == "f":
+    if kind_of(np.result_type(base, exponent)) == "f":
         return np.asarray(np.power(base, exponent))
     positive = np.power(base, np.maximum(exponent, 0))  # NumPy refuses negative exponents of integers
     inverse = np.where(np.abs(base) == 1, np.where(exponent % 2 == 0, 1, base), 0)
@@ -422,7 +423,7 @@ def compute(tree: Expression, values: Mapping[str, Array], floats: np.dtype[Any]
 def _converted(values: Mapping[str, Any]) -> tuple[dict[str, Array], np.dtype[Any], np.dtype[Any]]:
     """The values as expressions see them, and the dtypes of constants among them: floats and ints."""
     arrays = [value for value in values.values() if isinstance(value, (np.ndarray, np.generic))]
-    floats = [array.dtype for array in arrays if array.dtype.kind == "f"]
+    floats = [array.dtype for array in arrays if kind_of(array.dtype) == "f"]
     float_dtype = np.result_type(*floats) if floats else np.dtype(np.float32)
     int_dtype = np.dtype(np.int64 if any(array.dtype == np.int64 for array in arrays) else np.int32)
     has_floats = bool(floats) or any(isinstance(value, float) for value in values.values())
@@ -430,7 +431,7 @@ def _converted(values: Mapping[str, Any]) -> tuple[dict[str, Array], np.dtype[An
     for name, value in values.items():
         if not isinstance(value, (np.ndarray, np.generic)):
             value = np.asarray(value, float_dtype if has_floats else int_dtype)
-        elif value.dtype.kind in "bu":
+        elif kind_of(value.dtype) in "bu":
             value = value.astype(np.int32)
         converted[name] = value
     return converted, float_dtype, int_dtype

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.ops.core.dtypes import HALVES
 from dl4all.ops.core.kernels import host_kernel
 from dl4all.ops.core.kernels.host_work import body_call, holds_elements, host_work
 from dl4all.ops.core.limits import out_of_memory
@@ -34,6 +35,8 @@ class HostRun:
     arguments: tuple[str, ...]
     kernel_class: str
     flops: Callable[..., int] | None
+    moves: bool
+    compute: Callable[..., Any]
 
     def run_on_host(
         self,
@@ -55,6 +58,10 @@ class HostRun:
             FallbackError: there is a cause, and the policy forbids it.
             OutOfMemoryError
         """
+        if not self.moves and self.has_halves(operands):
+            compiled = compiled and first.device.is_host
+            if not compiled or self.prepare_on_host(operands, arguments, shape, dtype) is None:
+                return self.compute_in_float32(operands, arguments, dtype)
         if cause is not None:
             with fallback.on_host(self.name, first.device, cause):
                 return self.run_on_host(first, operands, arguments, shape, dtype)
@@ -101,6 +108,21 @@ class HostRun:
         # A body may return a view of its operand, which must not share memory with the result.
         shared = any(isinstance(a, np.ndarray) and np.may_share_memory(a, result) for a in arrays)
         return from_host(type(first).result_class, result, first.device, copy=shared, tag=self.name)
+
+    @staticmethod
+    def has_halves(operands: list[Any]) -> bool:
+        """Whether one is a tensor of floats of 16 bits."""
+        return any(isinstance(o, TensorBase) and o.dtype in HALVES for o in operands)
+
+    def compute_in_float32(self, operands: list[Any], arguments: dict[str, Any], dtype: np.dtype[Any]) -> Any:
+        """Widen operands of 16 bits, compute, and round the result to `dtype`, all on the device."""
+        cast = primitives.cast
+        wide = [
+            cast.compute([o], {"dtype": "float32"}) if isinstance(o, TensorBase) and o.dtype in HALVES else o
+            for o in operands
+        ]
+        result = self.compute(wide, arguments)
+        return result if result.dtype == dtype else cast.compute([result], {"dtype": dtype.name})
 
     def prepare_on_host(
         self, operands: Sequence[Any], arguments: dict[str, Any], shape: Shape, dtype: np.dtype[Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from dl4all.errors import PipelineError, TooLargeError
 from dl4all.ops.core.kernels.launch import NoKernel
@@ -25,8 +26,11 @@ class Kernel:
 
     ``run(out, *arrays, **arguments)`` fills the contiguous tensor `out`. ``shaders`` lists every shader that
     it may launch; a wheel ships them compiled. ``dtypes`` are the result types that it can compute.
+    ``halves`` says what becomes of floats of 16 bits: shaders for float32 read and write them
+    (:func:`dl4all.ops.core.kernels.launch.holding`), or move them as int16, or operands are widened before.
     """
 
     run: Callable[..., None]
     shaders: tuple[Shader, ...]
     dtypes: tuple[str, ...] = ("float32",)
+    halves: Literal["read", "moved", "widened"] = "read"

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from dl4all.errors import TooLargeError
+from dl4all.ops.core.dtypes import HALVES, INT16
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.runtime import spirv
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
+from dl4all.runtime.spirv.storage_types import StorageType
 from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
@@ -101,10 +107,61 @@ def check_rounds(device: Device, rounds: int) -> None:
         raise LoopTooLong(f"an invocation would have {rounds} rounds of loops, the driver stops after 65535")
 
 
-def run(code: Shader, groups: Grid, push: bytes, *tensors: TensorBase, flops: int = 0) -> None:
+def stores_halves(device: Device) -> bool:
+    """Whether kernels of a device write floats of 16 bits."""
+    return "storage16" in device.features
+
+
+def kernel_dtype(dtype: np.dtype[Any], *, moved: bool = False) -> str:
+    """The name of the dtype of a kernel that takes a dtype: see :func:`holding` and :func:`as_bits`."""
+    return dtype.name if dtype not in HALVES else "int16" if moved else "float32"
+
+
+def as_bits(tensor: Any) -> Any:
+    """Floats of 16 bits as int16, for kernels that move elements or look at bits; others as they are."""
+    if not isinstance(tensor, TensorBase) or tensor.dtype not in HALVES:
+        return tensor
+    cls = type(tensor).result_class
+    return cls(tensor.storage, tensor.shape, INT16, tensor.device, tensor.strides, tensor.offset)
+
+
+def holding(code: Shader, *tensors: TensorBase) -> Shader:
+    """The shader as it reads and writes these tensors, which are bound in this order.
+
+    Shaders compute in float32. For floats of 16 bits their loads and stores are rewritten, on devices that
+    :func:`stores_halves`; all other tensors are what the shader says.
+    """
+    for tensor in tensors:
+        if tensor.dtype in HALVES:
+            dtypes = tuple([one.dtype for one in tensors])
+            return _holding(code, dtypes, tensor.device.info.type == "software")
+    return code
+
+
+@functools.lru_cache(4096)
+def _holding(code: Shader, dtypes: tuple[np.dtype[Any], ...], in_words: bool) -> Shader:
+    """`in_words`: of two elements each what is only read; a processor fetches them as texels."""
+    writes = spirv.load(code).interface.writes
+    types = [
+        StorageType(dtype.name, in_words and not written) if dtype in HALVES else None
+        for dtype, written in zip(dtypes, writes, strict=True)
+    ]
+    return code.storing(types)
+
+
+def run(
+    code: Shader,
+    groups: Grid,
+    push: bytes,
+    *tensors: TensorBase,
+    constants: tuple[int, ...] = (),
+    flops: int = 0,
+) -> None:
     """Launch a shader on the device of the tensors, which are bound in this order.
 
-    ``flops`` is the number of floating point operations of kernels that do many for each byte.
+    ``constants`` are the values of specialization constants, ``flops`` is the number of floating point
+    operations of kernels that do many for each byte.
     """
     device = tensors[0].device
-    device.launch(Launch(code, groups, push, flops=flops), *(tensor.storage for tensor in tensors))
+    launch = Launch(holding(code, *tensors), groups, push, constants, flops)
+    device.launch(launch, *(tensor.storage for tensor in tensors))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.pytorch.device.devices import device_at, index_of
 from dl4all.pytorch.device.dispatch.registration import native
 from dl4all.pytorch.device.storage import memory
@@ -27,7 +28,7 @@ def _dtype(dtype: torch.dtype) -> np.dtype[Any]:
 @native("arange.start_out")
 def arange(start: Any, end: Any, step: Any = 1, *, out: torch.Tensor) -> torch.Tensor:
     dtype = _dtype(out.dtype)
-    if dtype.kind != "f" and not all(isinstance(number, int) for number in (start, end, step)):
+    if kind_of(dtype) != "f" and not all(isinstance(number, int) for number in (start, end, step)):
         if dtype != np.int64 or not all(map(math.isfinite, (start, end, step))) or not int(step):
             raise NotNative("a range of integers between fractions")
         start, end, step = int(start), int(end), int(step)  # as PyTorch does, for int64 alone
@@ -63,7 +64,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: torch
 
 def _float_dtype(dtype: torch.dtype) -> np.dtype[Any]:
     own = _dtype(dtype)
-    if own.kind != "f":
+    if kind_of(own) != "f":
         raise NotNative(f"equal distances between numbers of {own}")
     return own
 

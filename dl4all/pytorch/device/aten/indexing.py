@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from dl4all import ops
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.promotion import check_fits
 from dl4all.ops.indexing.gather_scatter import expanded_number
 from dl4all.ops.indexing.indices import Indices, untracked_view
@@ -117,7 +118,7 @@ def scatter_add(input: Any, dim: int, index: Any, value: Any) -> Any:
 def scatter_reduce(
     input: Any, dim: int, index: Any, value: Any, reduce: Any, *, include_self: bool = True
 ) -> Any:
-    if input.dtype.kind != "f":
+    if kind_of(input.dtype) != "f":
         raise NotNative(f"reductions of {input.dtype}")
     if not index.numel():
         return ops.clone(input)
@@ -190,9 +191,9 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
         if not torch.can_cast(TORCH_DTYPES[value.dtype], TORCH_DTYPES[input.dtype]):
             raise NotNative(f"a value of {value.dtype} for a tensor of {input.dtype}")
         value = ops.cast(value, input.dtype.name)
-    elif input.dtype.kind == "b" and not isinstance(value, Tensor):
+    elif kind_of(input.dtype) == "b" and not isinstance(value, Tensor):
         value = bool(value)
-    elif input.dtype.kind != "f" and isinstance(value, int):
+    elif kind_of(input.dtype) != "f" and isinstance(value, int):
         check_fits("masked_fill", value, input.dtype)
     return _widened(ops.masked_fill, input, input, mask, value)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dl4all import autograd, ops
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.tensor_base import TensorBase, contiguous_strides
 from dl4all.pytorch.device.dispatch.registration import declare
 from dl4all.pytorch.device.storage.memory import NotNative
@@ -36,7 +37,7 @@ def _check_dtypes(input: TensorBase, factor: TensorBase) -> None:
     Raises:
         NotNative: the dtypes differ, of which PyTorch makes an error, or are none of floats.
     """
-    if input.dtype != factor.dtype or input.dtype.kind != "f":
+    if input.dtype != factor.dtype or kind_of(input.dtype) != "f":
         raise NotNative(f"a sum of {input.dtype} with a product of {factor.dtype}")
 
 

@@ -11,7 +11,6 @@ import torch
 from dl4all import ops
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides
 from dl4all.ops.memory.copy import fill_with, overwrite
-from dl4all.pytorch.device import bfloat16
 from dl4all.pytorch.device.devices import index_of
 from dl4all.pytorch.device.dispatch.registration import LIBRARY, native
 from dl4all.pytorch.device.storage import memory
@@ -71,26 +70,9 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
         _copy_elements(target, source)
     elif {source.dtype, target.dtype} <= memory.NUMPY_DTYPES.keys() and source.is_neg() == target.is_neg():
         overwrite(carrier(target), carrier(source))
-    elif (
-        source.dtype == torch.bfloat16
-        and target.dtype in memory.NUMPY_DTYPES
-        and not _negative(source, target)
-    ):
-        overwrite(tensor(target), bfloat16.widened(source))
-    elif (
-        target.dtype == torch.bfloat16
-        and source.dtype in memory.NUMPY_DTYPES
-        and not _negative(source, target)
-    ):
-        bfloat16.write(target, ops.cast(tensor(source), "float32"))
     else:
         memory.write(target, memory.download(source))
     return target
-
-
-def _negative(source: torch.Tensor, target: torch.Tensor) -> bool:
-    """Whether one of two tensors is a view with another sign."""
-    return source.is_neg() or target.is_neg()
 
 
 def _copy_elements(target: torch.Tensor, source: torch.Tensor) -> None:

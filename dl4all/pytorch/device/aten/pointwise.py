@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dl4all import ops
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.pytorch.device.dispatch.registration import declare
 from dl4all.pytorch.device.storage.memory import NotNative
@@ -35,10 +36,10 @@ def remainder_of_number(number: Any, other: Any) -> Any:
 def power(base: Any, exponent: Any) -> Any:
     """A power; the usual exponents without logarithms, as ATen computes them."""
     if isinstance(exponent, (int, float)) and not isinstance(exponent, bool):
-        floating = base.dtype.kind == "f"
+        floating = kind_of(base.dtype) == "f"
         if not floating and isinstance(exponent, int) and exponent < 0:
             raise NotNative("integers to negative integer powers are an error")
-        if base.dtype.kind == "b" and isinstance(exponent, int):
+        if kind_of(base.dtype) == "b" and isinstance(exponent, int):
             base = ops.cast(base, "int64")
         if exponent == 2 and (floating or isinstance(exponent, int)):
             return ops.mul(base, base)
@@ -57,7 +58,7 @@ SIMPLE_POWERS: dict[float, Callable[..., Any]] = {
 
 def angle(input: Any) -> Any:
     """The angle of real numbers: pi for negative ones; nan stays nan."""
-    if input.dtype.kind != "f":
+    if kind_of(input.dtype) != "f":
         return ops.where(ops.lt(input, 0), math.pi, ops.zero(input))
     return ops.where(ops.lt(input, 0), math.pi, ops.where(ops.isnan(input), input, ops.zero(input)))
 
@@ -71,7 +72,7 @@ def round_decimals(input: Any, *, decimals: int) -> Any:
 
 
 def lerp(input: Any, end: Any, weight: Any) -> Any:
-    if any(one.dtype.kind != "f" for one in (input, end, weight) if isinstance(one, TensorBase)):
+    if any(kind_of(one.dtype) != "f" for one in (input, end, weight) if isinstance(one, TensorBase)):
         raise NotNative("lerp takes floats")
     return ops.lerp(input, end, weight)
 

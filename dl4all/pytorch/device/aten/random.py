@@ -10,6 +10,7 @@ import torch
 
 from dl4all import ops
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import fill_with, new_like, overwrite
 from dl4all.ops.random.generator import Generator
@@ -202,7 +203,7 @@ def rrelu_with_noise_in_place(input: torch.Tensor, *args: Any, **options: Any) -
 
 def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Any, Any]:
     """The input with random elements set to zero, and which elements stay."""
-    if input.dtype.kind != "f":
+    if kind_of(input.dtype) != "f":
         raise NotNative(f"dropout of {input.dtype}")
     if train is False:
         kept = new_like(input, input.shape)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from dl4all import ops
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.pytorch.device.dispatch.registration import declare, native
 from dl4all.pytorch.device.storage.memory import NotNative, dtype_name, tensor
 from dl4all.tensor.tensor import Tensor
@@ -36,7 +37,7 @@ def _numbers(x: Tensor, dtype: Any, floating: bool) -> Tensor:
     Raises:
         NotNative: the reduction needs floats; the CPU refuses in PyTorch's words.
     """
-    if floating and dtype is None and x.dtype.kind != "f":
+    if floating and dtype is None and kind_of(x.dtype) != "f":
         raise NotNative(f"a mean of {x.dtype}")
     return ops.cast(x, "float16") if dtype == torch.float16 and x.dtype != np.float16 else x
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from dl4all import ops
 from dl4all.functions.host import to_device_of
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.memory.copy import new_like
 from dl4all.pytorch.device.dispatch.registration import declare
 from dl4all.pytorch.device.storage.memory import NotNative
@@ -105,7 +106,7 @@ def searchsorted(
     if sorter is not None:
         sorted_sequence = ops.gather(sorted_sequence, -1, sorter)
     if not isinstance(values, Tensor):
-        if isinstance(values, float) and sorted_sequence.dtype.kind != "f":
+        if isinstance(values, float) and kind_of(sorted_sequence.dtype) != "f":
             raise NotNative("a fraction among integers")
         values = to_device_of(sorted_sequence, np.asarray(values, sorted_sequence.dtype))
     common = np.promote_types(sorted_sequence.dtype, values.dtype).name
@@ -132,9 +133,9 @@ declare("bucketize.Scalar", bucketize)
 
 def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """Counts of integers too, as on PyTorch's other GPUs; models count tokens by expert so."""
-    if x.dtype.kind == "f":
+    if kind_of(x.dtype) == "f":
         return ops.histc(x, bins, min, max)
-    if x.dtype.itemsize > 4 or x.dtype.kind not in "iu":
+    if x.dtype.itemsize > 4 or kind_of(x.dtype) not in "iu":
         raise NotNative(f"a histogram of {x.dtype}")
     return ops.cast(ops.histc(ops.cast(x, "float32"), bins, min, max), x.dtype.name)
 

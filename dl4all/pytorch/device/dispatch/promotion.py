@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.conversion import cast
 from dl4all.pytorch.device.storage.memory import NUMPY_DTYPES, NotNative, tensor
@@ -76,7 +77,7 @@ def check_default(operands: Sequence[Any], result: Any) -> None:
 def _is_floating(value: Any) -> bool:
     if isinstance(value, list):
         return any(map(_is_floating, value))
-    return isinstance(value, TensorBase) and value.dtype.kind == "f"
+    return isinstance(value, TensorBase) and kind_of(value.dtype) == "f"
 
 
 def _number(value: torch.Tensor, highest: int, common: torch.dtype | None) -> Any:

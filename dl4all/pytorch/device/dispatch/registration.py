@@ -8,7 +8,6 @@ wrong.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +18,6 @@ from dl4all.errors import ArgumentError, DTypeError, FallbackError, ShapeError
 from dl4all.ops.core.op import Op, primitives
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import fresh_copy, overwrite
-from dl4all.pytorch.device import bfloat16
 from dl4all.pytorch.device.dispatch import fallback
 from dl4all.pytorch.device.dispatch.launch_plans import planned
 from dl4all.pytorch.device.dispatch.promotion import check_default, promoted_operands
@@ -104,16 +102,13 @@ def _with_fallback(name: str, function: Callable[..., Any]) -> Callable[..., Any
 
 
 def refuse(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
-    """Compute on the CPU what dl4all refused; with bfloat16, as float32 on the device if that goes.
+    """Compute on the CPU what dl4all refused.
 
     Raises:
         ArgumentError: a kernel found an index out of range, in this call or an earlier one.
     """
     if isinstance(error, ArgumentError) and error.deferred:
         raise error
-    if bfloat16.is_meant(args, kwargs):
-        with contextlib.suppress(NotNative):
-            return bfloat16.compute(op, args, kwargs)
     try:
         return fallback.because(str(error), op, args, kwargs)
     except FallbackError as forbidden:

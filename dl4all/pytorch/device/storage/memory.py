@@ -23,6 +23,7 @@ from torch._prims_common import suggest_memory_format
 
 from dl4all.allocator.storage import Storage
 from dl4all.errors import DeviceError
+from dl4all.ops.core.dtypes import DTYPES
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
 from dl4all.ops.memory.copy import fresh_copy, overwrite
 from dl4all.pytorch.device.devices import NAME, device_at, index_of_opened
@@ -33,10 +34,7 @@ from dl4all.tensor.tensor import Tensor
 CPU_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 """Redispatching with these runs ATen's own kernel; only for ops that change metadata and touch no memory."""
 
-NUMPY_DTYPES: dict[torch.dtype, np.dtype[Any]] = {
-    getattr(torch, name): np.dtype(name)
-    for name in ("float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
-}
+NUMPY_DTYPES: dict[torch.dtype, np.dtype[Any]] = {getattr(torch, dtype.name): dtype for dtype in DTYPES}
 """The dtypes that dl4all computes with; tensors of others are bytes to it."""
 TORCH_DTYPES = {own: dtype for dtype, own in NUMPY_DTYPES.items()}
 CARRIERS: dict[int, np.dtype[Any]] = {

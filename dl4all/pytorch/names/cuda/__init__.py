@@ -138,14 +138,14 @@ def is_initialized() -> bool:
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """False: there are no tensors of bfloat16.
+    """Whether there are tensors of bfloat16: every device has them.
 
     Example:
         >>> import dl4all as dl
         >>> dl.cuda.is_bf16_supported()
-        False
+        True
     """
-    return False
+    return True
 
 
 def device_count() -> int:

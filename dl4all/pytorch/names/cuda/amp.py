@@ -1,16 +1,20 @@
-"""``torch.cuda.amp``: mixed precision on CUDA devices, which are not here, so that both are switched off."""
+"""``torch.cuda.amp``: mixed precision on what is called cuda, the accelerator."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from dl4all import amp
 
-__all__ = ["GradScaler", "autocast"]
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+
+custom_fwd = functools.partial(amp.custom_fwd, device_type="cuda")
+custom_bwd = functools.partial(amp.custom_bwd, device_type="cuda")
 
 
 class autocast(amp.autocast):
-    """:class:`dl4all.amp.autocast` for CUDA: nothing, with a warning if it is switched on."""
+    """:class:`dl4all.amp.autocast` for the accelerator; without one nothing, with a warning."""
 
     def __init__(
         self, enabled: bool = True, dtype: Any = "float16", cache_enabled: bool | None = True
@@ -19,7 +23,7 @@ class autocast(amp.autocast):
 
 
 class GradScaler(amp.GradScaler):
-    """:class:`dl4all.amp.GradScaler` for CUDA: switched off, with a warning if it was on."""
+    """:class:`dl4all.amp.GradScaler` for the accelerator; switched off without one, with a warning."""
 
     def __init__(
         self,

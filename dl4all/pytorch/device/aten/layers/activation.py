@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dl4all import ops
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.pytorch.device.dispatch.registration import declare
 from dl4all.pytorch.device.storage.memory import NotNative
 
@@ -57,7 +58,7 @@ def threshold(input: Any, threshold: Any, value: Any) -> Any:
 
 def threshold_backward(grad: Any, input: Any, threshold: Any) -> Any:
     """The gradient where the input, or the result of ReLU, is above the threshold."""
-    if threshold == 0 and grad.dtype.kind == "f":
+    if threshold == 0 and kind_of(grad.dtype) == "f":
         return ops.relu_backward(grad, input)
     return ops.where(ops.le(input, threshold), 0, grad)
 
@@ -69,7 +70,7 @@ def shrink_backward(grad: Any, input: Any, lambd: Any = 0.5) -> Any:
 
 def hardtanh(input: Any, min_val: Any = -1, max_val: Any = 1) -> Any:
     """The elements clamped, integers to integers."""
-    if input.dtype.kind == "f":
+    if kind_of(input.dtype) == "f":
         return ops.hardtanh(input, min_val, max_val)
     return ops.clamp(input, int(min_val), int(max_val))
 

@@ -124,7 +124,7 @@ def fused_attention(
     lead, queries = tuple(query.shape[:-2]), query.shape[-2]
     output, logsumexp = wrap_parts(flat, (*lead, queries, value.shape[-1]), (*lead, queries))
     saved = output.as_strided((flat.numel(),), (1,))
-    return output, logsumexp, None, None, queries, key.shape[-2], saved, torch.empty(()), None
+    return output.to(query.dtype), logsumexp, None, None, queries, key.shape[-2], saved, torch.empty(()), None
 
 
 @native("_scaled_dot_product_fused_attention_overrideable_backward")

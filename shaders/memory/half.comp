@@ -1,6 +1,7 @@
 #version 450
-// Conversion between float16, two elements per word, and float32. PACK: float32 to float16, rounding to nearest, ties
-// to even, which packHalf2x16 does on some drivers only. It uses no 16-bit type, so every device can run it.
+// Conversion between floats of 16 bits, two elements per word, and float32: float16, or with BFLOAT16 bfloat16, the upper
+// half of a float32. PACK: float32 to 16 bits, rounding to nearest, ties to even, which packHalf2x16 does on some drivers
+// only. It computes with integers and uses no 16-bit type, so that every device can run it, and gives the same bits.
 layout(local_size_x = 128) in;
 #if PACK
 layout(binding = 0) readonly buffer X { float x[]; };
@@ -13,7 +14,13 @@ layout(push_constant) uniform Push {
     uint n, x_offset;  // in elements (PACK) or words
 } p;
 
-#if PACK
+#if PACK && BFLOAT16
+uint half_of(float value) {
+    const uint bits = floatBitsToUint(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fc0u;  // nan
+    return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;     // a carry increments the exponent, as it must
+}
+#elif PACK
 uint half_of(float value) {
     const uint bits = floatBitsToUint(value);
     const uint sign = (bits >> 16) & 0x8000u;
@@ -33,6 +40,10 @@ uint half_of(float value) {
     const uint rest = mantissa & ((1u << shift) - 1u);
     const uint half_unit = 1u << (shift - 1u);
     return sign | (whole + (rest > half_unit || rest == half_unit && (whole & 1u) != 0u ? 1u : 0u));
+}
+#elif BFLOAT16
+float float_of(uint bits) {
+    return uintBitsToFloat(bits << 16);
 }
 #else
 float float_of(uint bits) {

@@ -1,0 +1,97 @@
+"""The dtypes of tensors, and what NumPy says otherwise of those that it does not have.
+
+bfloat16 comes from ml_dtypes: its ``kind`` is ``"V"``, and NumPy promotes it with few others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from dl4all.errors import DTypeError
+
+FLOAT32, FLOAT16, BFLOAT16 = (np.dtype(t) for t in (np.float32, np.float16, ml_dtypes.bfloat16))
+INT16 = np.dtype(np.int16)
+
+DTYPES = (
+    FLOAT32,
+    *map(np.dtype, (np.float64, np.float16)),
+    BFLOAT16,
+    *map(np.dtype, ("int64", "int32", "int16", "int8", "uint8", "bool")),
+)
+
+HALVES = frozenset((FLOAT16, BFLOAT16))
+"""Floats of 16 bits: memory holds them, results are computed in float32 and rounded once."""
+
+FLOATS = frozenset((FLOAT32, *HALVES))
+"""The dtypes of floats that kernels of devices read and write as they are."""
+
+KINDS = {dtype: "f" if dtype == BFLOAT16 else dtype.kind for dtype in DTYPES}
+FLOATING = frozenset(dtype for dtype, kind in KINDS.items() if kind == "f")
+
+
+def kind_of(dtype: np.dtype[Any]) -> str:
+    """NumPy's letter for a kind of dtypes: ``"f"`` for floats, ``"i"``, ``"u"`` and ``"b"``.
+
+    >>> kind_of(BFLOAT16), kind_of(np.dtype("int8")), kind_of(np.dtype("complex64"))
+    ('f', 'i', 'c')
+    """
+    return KINDS.get(dtype) or dtype.kind
+
+
+def checked_dtype(op: str, dtype: Any) -> np.dtype[Any]:
+    """The dtype that an argument `dtype` of an op names.
+
+    Raises:
+        DTypeError: it is not a dtype of tensors.
+    """
+    try:
+        result: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        pass
+    else:
+        if result in KINDS:
+            return result
+    raise DTypeError(f"[{op}] {dtype!r} is no dtype of tensors; use one of {', '.join(map(str, DTYPES))}")
+
+
+def promoted(first: np.dtype[Any], second: np.dtype[Any]) -> np.dtype[Any]:
+    """The smallest dtype that holds all numbers of two dtypes of one kind.
+
+    >>> promoted(BFLOAT16, np.dtype("float16")), promoted(np.dtype("uint8"), np.dtype("int8"))
+    (dtype('float32'), dtype('int16'))
+    """
+    if first == second:
+        return first
+    if BFLOAT16 in (first, second):
+        return np.promote_types(*(FLOAT32 if dtype in HALVES else dtype for dtype in (first, second)))
+    return np.promote_types(first, second)
+
+
+def widened(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype that numbers of a dtype of floats are computed in: float32 for halves.
+
+    >>> widened(BFLOAT16), widened(np.dtype("float64"))
+    (dtype('float32'), dtype('float64'))
+    """
+    return FLOAT32 if dtype in HALVES else dtype
+
+
+def finfo(type: Any = FLOAT32) -> Any:
+    """The limits of a dtype of floats by the names of NumPy's ``finfo``: ``eps``, ``max``, ``tiny``, others.
+
+    Args:
+        type: a dtype of floats, or its name.
+
+    Raises:
+        ValueError: it is none.
+
+    Example:
+        >>> import dl4all as dl
+        >>> float(dl.finfo(dl.bfloat16).eps), float(dl.finfo("float16").max)
+        (0.0078125, 65504.0)
+    """
+    dtype = np.dtype(type)
+    return ml_dtypes.finfo(dtype) if dtype == BFLOAT16 else np.finfo(dtype)  # type: ignore[no-untyped-call]
