@@ -9,22 +9,23 @@ from dl4all.graph.run.compiled import Compiled, compile
 from dl4all.nn.module import Module
 from dl4all.nn.utils import clip_grad_norm_
 
-Step = Compiled[[Any, Any], tuple[Any, Any]]
+Step = Compiled[..., tuple[Any, Any]]
 
 
-def compiled_gradients(network: Module, loss: Callable[[Any, Any], Any], scale: float) -> Step:
+def compiled_gradients(network: Module, loss: Callable[[Any, Any], Any]) -> Step:
     """A compiled function of a batch, which adds to the parameters' gradients; returns loss and outputs.
+
+    It takes inputs, targets, and a tensor that the loss is multiplied by before its gradients are taken.
 
     Args:
         network: maps inputs to outputs.
         loss: ``loss(outputs, targets)``.
-        scale: what the loss is multiplied by before its gradients are taken.
     """
 
-    def gradients(inputs: Any, targets: Any) -> tuple[Any, Any]:
+    def gradients(inputs: Any, targets: Any, scale: Any = None) -> tuple[Any, Any]:
         outputs = network(inputs)
         value = loss(outputs, targets)
-        (value if scale == 1 else value * scale).backward()
+        (value if scale is None else value * scale).backward()
         return value, outputs
 
     return compile(gradients)

@@ -13,7 +13,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dl4all import data, models, optim
 from dl4all.config import read_toml, shown
@@ -86,6 +86,7 @@ class Loop:
     metrics: Sequence[str] = ()
     stop_on_nan: bool = True
     compile: bool = False
+    precision: Literal["fp32", "fp16", "bf16"] = "fp32"
 
 
 @dataclass(frozen=True)

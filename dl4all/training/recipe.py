@@ -139,6 +139,7 @@ def _prepare(
         callbacks=callbacks,
         stop_on_nan=loop.stop_on_nan,
         compile=loop.compile,
+        precision=loop.precision,
         progress=progress,
     )
     return Prepared(config, trainer, loader, None if test is None else DataLoader(test, 256, device=device))

@@ -122,7 +122,7 @@ class Recovery:
             give_memory(own[name], array, trainer.device)
         trainer._zero_gradients()
         trainer.optimizer.load_state_dict(state["optimizer"])
-        for part in ("scheduler", "ema"):
+        for part in ("scheduler", "ema", "scaler"):
             if state[part] is not None:
                 getattr(trainer, part).load_state_dict(state[part])
         trainer._totals.load_state_dict(state["totals"])
@@ -144,6 +144,7 @@ def _host_state_of(trainer: Trainer) -> dict[str, Any]:
     """The part of the state that is on the host anyway."""
     return {
         "scheduler": None if trainer.scheduler is None else _copied(trainer.scheduler.state_dict()),
+        "scaler": trainer.scaler.state_dict() or None,
         "totals": trainer._totals.state_dict(),
         "step": trainer.step,
     }

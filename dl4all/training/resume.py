@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dl4all.training.trainer import Trainer
 
 KEYS = ("epoch", "step", "totals", "history", "random", "model", "optimizer", "scheduler", "ema", "data")
-"""The entries of the state of a training run since the first version; ``run`` came later."""
+"""The entries of the state of a training run since the first version; ``run`` and ``scaler`` came later."""
 
 SCHEDULED = ("lr", "momentum", "betas")
 """Options of an optimizer that schedulers change."""
@@ -170,6 +170,7 @@ def _options(trainer: Trainer, state: Mapping[str, Any]) -> list[str]:
 def _apply(trainer: Trainer, train: Any, state: Mapping[str, Any]) -> None:
     """Load a state that fits. Where a part refuses it after all, those before it get their own back."""
     parts = [(trainer.scheduler, state["scheduler"]), (trainer.ema, state["ema"])]
+    parts.append((trainer.scaler, state.get("scaler")))
     parts.append((trainer.optimizer, state["optimizer"]))
     if hasattr(train, "load_state_dict"):
         parts.append((train, state["data"]))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from dl4all.amp import GradScaler
 from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError, GradientError
 from dl4all.io.checkpoint import best_step, checkpoints, load_checkpoint, mark_best, save_checkpoint
@@ -19,13 +20,15 @@ from dl4all.io.folder_lock import lock_folder
 from dl4all.multi_device.data_parallel.module import DataParallel
 from dl4all.nn.module import Module
 from dl4all.nn.utils import clip_grad_norm_
+from dl4all.ops.core import autocast
+from dl4all.ops.core.dtypes import BFLOAT16, FLOAT16, HALVES
 from dl4all.ops.random.generator import default_generator
 from dl4all.runtime.profiler.phase import phase
 from dl4all.scheduler.device.current import device as open_device
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.monitor import publisher
 from dl4all.scheduler.streams.group import DeviceGroup
-from dl4all.tensor.creation import from_numpy
+from dl4all.tensor.creation import from_numpy, tensor
 from dl4all.tensor.tensor import Tensor
 from dl4all.training.compiled_step import Step, compiled_gradients, compiled_update
 from dl4all.training.history import History, Row
@@ -38,6 +41,9 @@ from dl4all.training.totals import Totals
 T = TypeVar("T")
 
 Callback = Callable[["Trainer", Row], None]
+
+PRECISIONS = {"fp32": None, "fp16": FLOAT16, "bf16": BFLOAT16}
+"""The dtypes of mixed precision."""
 
 logger = logging.getLogger("dl4all")
 
@@ -76,6 +82,9 @@ class Trainer:
         progress: whether to show a progress bar.
         compile: whether to compile the steps (:func:`dl4all.compile`), on one device. With `stop_on_nan`, or
             gradients of several batches for one step, the gradients are compiled; otherwise the whole step.
+        precision: ``"bf16"`` or ``"fp16"`` computes in mixed precision (:class:`dl4all.autocast`). For fp16
+            the loss is scaled (:class:`dl4all.amp.GradScaler`): the history has the scale, and how many steps
+            of an epoch were skipped because gradients were infinite.
 
     Raises:
         ArgumentError: a metric is unknown or a number out of range.
@@ -114,6 +123,7 @@ class Trainer:
         devices: DeviceGroup | Sequence[str | Device] | Literal["all"] | None = None,
         sync_batch_norm: bool = True,
         compile: bool = False,
+        precision: Literal["fp32", "fp16", "bf16"] = "fp32",
     ) -> None:
         if accumulate < 1 or keep < 1 or (clip_norm is not None and clip_norm <= 0):
             raise ArgumentError(
@@ -126,6 +136,8 @@ class Trainer:
             )
         if compile and devices is not None:
             raise ArgumentError("[Trainer] steps are compiled for one device; leave out compile or devices")
+        if precision not in PRECISIONS:
+            raise ArgumentError(f"[Trainer] precision must be one of {list(PRECISIONS)}, got {precision!r}")
         if checkpoint_every is not None and (checkpoint_every < 1 or folder is None):
             raise ArgumentError(
                 f"[Trainer] checkpoint_every {checkpoint_every} must be at least 1, and needs a folder"
@@ -148,12 +160,15 @@ class Trainer:
         self.group: DeviceGroup | None = None
         self._network: Module = model
         self._recovery: Recovery | None = None
-        self._updates_within = compile and accumulate == 1 and not stop_on_nan
+        self.precision = precision
+        self.scaler = GradScaler("auto", enabled=precision == "fp16")
+        self._skipped = 0  # steps of this epoch
+        self._updates_within = compile and accumulate == 1 and not stop_on_nan and precision != "fp16"
         self._compiled: Step | None = None
         if compile and self._updates_within:
             self._compiled = compiled_update(model, loss, optimizer, clip_norm)
         elif compile:
-            self._compiled = compiled_gradients(model, loss, 1.0 / accumulate)
+            self._compiled = compiled_gradients(model, loss)
         if devices is None:
             self.device = open_device(device)
             model.to(self.device)
@@ -263,7 +278,7 @@ class Trainer:
     def _train_epoch(self, train: Iterable[Any], shown: Bar) -> dict[str, float]:
         self.model.train()
         self._totals, self._interrupted = self._interrupted, Totals()
-        self._pending = 0
+        self._pending = self._skipped = 0
         self._zero_gradients()
         if self._recovery is not None:
             self._recovery.begin()
@@ -285,15 +300,20 @@ class Trainer:
 
     def _train_batch(self, inputs: Any, targets: Any) -> None:
         """Compute gradients, and make a step of the optimizer when there are enough."""
+        scale = self.scaler.get_scale() / self.accumulate
         if self._compiled is not None:
-            targets = self._on_device(targets)
-            loss, outputs = self._compiled(self._on_device(inputs), targets)
+            inputs, targets = self._on_device(inputs), self._on_device(targets)
+            factor = () if scale == 1 else (tensor(scale, device=self.device),)
+            with self._mixed():
+                loss, outputs = self._compiled(inputs, targets, *factor)
             value = self._check_finite(loss, self._totals.batches)
         else:
-            outputs, targets = self._outputs(inputs), self._on_device(targets)
-            loss = self.loss(outputs, targets)
+            targets = self._on_device(targets)
+            with self._mixed():
+                outputs = self._outputs(inputs)
+                loss = self.loss(outputs, targets)
             value = self._check_finite(loss, self._totals.batches)
-            (loss * (1.0 / self.accumulate) if self.accumulate > 1 else loss).backward()
+            (loss if scale == 1 else loss * scale).backward()
         self._pending += 1
         self._measure(self._totals, value, outputs, targets)
         self._last_loss = value
@@ -307,7 +327,9 @@ class Trainer:
             self._scale_gradients(self.accumulate / self._pending)
             self._update(self._last_loss)
             self._pending = 0
-        return self._totals.means()
+        if not self.scaler.is_enabled():
+            return self._totals.means()
+        return {**self._totals.means(), "scale": self.scaler.get_scale(), "skipped_steps": self._skipped}
 
     @no_grad()
     def _scale_gradients(self, factor: float) -> None:
@@ -320,9 +342,13 @@ class Trainer:
     def _update(self, loss: float) -> None:
         if not self._updates_within:
             with phase("update"):
+                self.scaler.unscale_(self.optimizer)
                 if self.clip_norm is not None:
                     clip_grad_norm_(self.model.parameters(), self.clip_norm)
-                self.optimizer.step()
+                before = self.scaler.get_scale()
+                self.scaler.step(self.optimizer)
+                self.scaler.update()
+                self._skipped += self.scaler.get_scale() < before
             self._zero_gradients()
         self.step += 1
         if self.ema is not None:
@@ -384,8 +410,11 @@ class Trainer:
         totals = Totals()
         with no_grad():
             for inputs, targets in batches:
-                outputs, targets = self._outputs(inputs), self._on_device(targets)
-                self._measure(totals, self.loss(outputs, targets), outputs, targets)
+                targets = self._on_device(targets)
+                with self._mixed():
+                    outputs = self._outputs(inputs)
+                    loss = self.loss(outputs, targets)
+                self._measure(totals, loss, outputs, targets)
         if not totals.samples:
             raise ArgumentError("[Trainer] there is no batch to evaluate")
         return totals.means()
@@ -397,7 +426,9 @@ class Trainer:
         with no_grad():
             for batch in batches:
                 inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
-                outputs.append(self._safely(lambda: self._outputs(inputs).numpy()))  # noqa: B023  # called at once
+                with self._mixed():
+                    found = self._safely(lambda: self._outputs(inputs))  # noqa: B023  # called at once
+                outputs.append((found.float() if found.dtype in HALVES else found).numpy())
         if not outputs:
             raise ArgumentError("[Trainer] there is no batch to predict")
         return np.concatenate(outputs)
@@ -407,6 +438,14 @@ class Trainer:
         if self.group is None or len(self.group) == 1:
             return self._network(self._on_device(inputs))
         return self._network(from_numpy(inputs, "cpu") if isinstance(inputs, np.ndarray) else inputs)
+
+    def _mixed(self) -> AbstractContextManager[None]:
+        """The block in which the network and the loss are computed."""
+        dtype = PRECISIONS[self.precision]
+        if dtype is None:
+            return nullcontext()
+        devices = [self.device] if self.group is None else self.group
+        return autocast.within({device.name.partition(":")[0]: dtype for device in devices})
 
     def _on_device(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -447,6 +486,7 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "ema": None if self.ema is None else self.ema.state_dict(),
+            "scaler": self.scaler.state_dict() or None,
             "data": train.state_dict() if hasattr(train, "state_dict") else None,
         }
 

@@ -222,6 +222,17 @@ def test_compiled_functions_follow_the_block(half: str, device: str) -> None:
                     assert function(x).dtype == np.dtype(dtype)
 
 
+def test_a_replay_casts_what_parameters_have_become(device: str) -> None:
+    layer, x = dl.nn.Linear(4, 4).to(device), dl.randn(3, 4, device=device)
+    compiled: Any = dl.compile(lambda x: layer(x))
+    with dl.autocast(kind(device), dtype="bfloat16"):
+        layer(x)  # whose casts are kept
+        for _ in range(4):
+            assert np.array_equal(compiled(x).detach().float().numpy(), layer(x).detach().float().numpy())
+            with dl.no_grad():
+                layer.weight.mul_(1.5)
+
+
 def test_checkpoints_compute_again_in_the_same_precision(half: str, device: str) -> None:
     layer, x = dl.nn.Linear(4, 4).to(device), dl.randn(3, 4, device=device)
     gradients = []

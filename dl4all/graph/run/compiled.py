@@ -216,7 +216,8 @@ class Compiled(Wrapper, Generic[P, T]):
         def call() -> tuple[Any, Backward | None]:
             tape.state.observer = watch
             try:
-                result = self._function(*args, **kwargs)
+                with autocast.without_casts():  # a replay must cast what parameters have become
+                    result = self._function(*args, **kwargs)
                 if state.has_new_history():
                     tracer.refused("changes a tensor in place that gradients flow through")
                     return result, None

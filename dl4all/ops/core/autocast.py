@@ -47,6 +47,11 @@ def suspended() -> contextlib.AbstractContextManager[None]:
     return tape.changed(autocast={}) if blocks else contextlib.nullcontext()
 
 
+def without_casts() -> contextlib.AbstractContextManager[None]:
+    """What was cast before the ``with`` block is not used in it, nor later what is cast in it."""
+    return tape.changed(casts={}) if blocks and tape.state.casts is not None else contextlib.nullcontext()
+
+
 def settings() -> tuple[tuple[str, str], ...]:
     """The dtypes of this thread's blocks, for keys of what is computed in them."""
     return tuple(sorted((name, dtype.name) for name, dtype in tape.state.autocast.items())) if blocks else ()

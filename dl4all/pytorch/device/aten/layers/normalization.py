@@ -6,6 +6,7 @@ of several dtypes, which AMP gives, are computed with in the widest.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dl4all import ops
+from dl4all.ops.core.dtypes import promoted
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.memory.copy import new_like, overwrite
 from dl4all.pytorch.device.dispatch.registration import declare
@@ -27,7 +29,7 @@ def _widened(*operands: Any) -> list[Any]:
     dtypes = {x.dtype for x in operands if x is not None}
     if len(dtypes) == 1:
         return list(operands)
-    wide = np.result_type(*dtypes).name
+    wide = functools.reduce(promoted, dtypes).name
     return [None if x is None else _cast(x, wide) for x in operands]
 
 
@@ -63,7 +65,8 @@ def layer_norm(
     rows, shape = _rows(x, normalized_shape)
     result = ops.grouped_norm(rows, _flat(weight), _flat(bias), eps=eps)
     mean, scale = ops.grouped_norm_statistics(rows, eps=eps)
-    return _cast(ops.reshape(result, x.shape), dtype), ops.reshape(mean, shape), ops.reshape(scale, shape)
+    statistics = (_cast(ops.reshape(one, shape), x.dtype) for one in (mean, scale))
+    return _cast(ops.reshape(result, x.shape), dtype), *statistics
 
 
 def group_norm(
@@ -82,7 +85,8 @@ def group_norm(
     x, weight, bias = _widened(x, weight, bias)
     result = ops.grouped_norm(x, weight, bias, groups=groups, eps=eps)
     mean, scale = ops.grouped_norm_statistics(x, groups=groups, eps=eps)
-    return _cast(result, dtype), ops.reshape(mean, count, groups), ops.reshape(scale, count, groups)
+    statistics = (_cast(ops.reshape(one, count, groups), x.dtype) for one in (mean, scale))
+    return _cast(result, dtype), *statistics
 
 
 def layer_norm_backward(
@@ -167,7 +171,7 @@ def batch_norm(
     training: bool,
     momentum: float,
     eps: float,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Any, ...]:
     """The normalised batch, and the mean and scale of each channel; changes the running statistics.
 
     Raises:
@@ -192,7 +196,8 @@ def batch_norm(
     if running_var is not None:
         unbiased = ops.mul(var, count / (count - 1) if count > 1 else math.nan)
         _move(running_var, running[1], unbiased, momentum)
-    return _cast(result, dtype), mean, ops.rsqrt(ops.add(var, eps))
+    statistics = (_cast(one, wide.dtype) for one in (mean, ops.rsqrt(ops.add(var, eps))))
+    return _cast(result, dtype), *statistics
 
 
 def _move(target: Any, running: Any, value: Any, momentum: float) -> None:
