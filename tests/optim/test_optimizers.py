@@ -10,6 +10,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, GradientError
 from dl4all.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Lion, NAdam, RAdam, RMSprop, Rprop
+from dl4all.scheduler import fallback
 from tests.support.numpy_bodies import device as device
 from tests.support.operands import generator
 
@@ -123,20 +124,32 @@ def test_lion_of_extreme_gradients(device: str) -> None:
     assert expected[8] in (1.0, 1.25)  # a device may take subnormal numbers for 0
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16"])
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
 @pytest.mark.parametrize(("cls", "options"), CASES, ids=IDS)
 def test_other_floats(cls: Any, options: dict[str, Any], dtype: str, device: str) -> None:
-    options = {"eps": 1e-3, **options} if dtype == "float16" and cls not in (SGD, ASGD, Rprop) else options
-    params, expected = mine(device, dtype), theirs(dtype)
+    """Those of 16 bits are as float32 that is rounded after each step; PyTorch's are after each operation."""
+    half = getattr(torch, dtype) if dtype != "float64" else None
+    options = {"eps": 1e-3, **options} if half is not None and cls not in (SGD, ASGD, Rprop) else options
+    params, expected = mine(device, dtype), theirs("float64" if half is None else "float32")
+    for p in expected if half is not None else ():
+        p.data = p.data.to(half).float()
     optimizer: Any = cls(params, **options)
     reference = getattr(torch.optim, cls.__name__)(expected, **options)
     for step in range(3):
         give(params, step, dtype)
-        give(expected, step, dtype)
-        optimizer.step()
+        give(expected, step, "float64" if half is None else "float32")
+        for p in expected if half is not None else ():
+            p.grad = p.grad.to(half).float()
+        with fallback.policy("warn" if half is None else "error"):
+            optimizer.step()
         reference.step()
+        for p in expected if half is not None else ():
+            p.data = p.data.to(half).float()
+            for name, value in reference.state[p].items():
+                if name != "step" and torch.is_tensor(value) and value.shape == p.shape:
+                    reference.state[p][name] = value.to(half).float()
     assert {str(p.dtype) for p in params} == {dtype}
-    compare(params, expected, 1e-12 if dtype == "float64" else 1e-2)
+    compare(params, expected, {"float64": 1e-12, "float16": 2e-3, "bfloat16": 1e-2}[dtype])
 
 
 @pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"betas": (0.95, 0.98), "maximize": True}])

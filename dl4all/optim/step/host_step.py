@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.allocator.storage import Storage
+from dl4all.ops.core.dtypes import HALVES
 from dl4all.ops.core.kernels.host_kernel import HostLaunch
 from dl4all.ops.core.kernels.host_work import host_work, launch_of
 from dl4all.ops.core.tensor_base import Shape, TensorBase
@@ -76,7 +77,13 @@ def update_arrays(rule: UpdateRule, jobs: int, *given: Any) -> None:
     constants = given[len(arrays) :]
     for number in range(jobs):
         for g, p, *states in _blocks(*arrays[number::jobs]):
-            rule.update(p, g, states, *constants)
+            if p.dtype not in HALVES:
+                rule.update(p, g, states, *constants)
+                continue
+            changed = [array.astype(np.float32) for array in (p, *states)]
+            rule.update(changed[0], g.astype(np.float32), changed[1:], *constants)
+            for array, value in zip((p, *states), changed, strict=True):
+                array[...] = value
 
 
 def _blocks(*arrays: NDArray) -> Iterator[list[NDArray]]:

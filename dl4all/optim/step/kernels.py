@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Sequence
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import PipelineError
+from dl4all.ops.core.dtypes import FLOAT32, FLOATS, HALVES
 from dl4all.ops.core.expressions.statements import print_glsl_statements, run_statements
 from dl4all.ops.core.kernels.host_work import WorkKernel
-from dl4all.ops.core.kernels.launch import run, strided_grid
+from dl4all.ops.core.kernels.launch import run, stores_halves, strided_grid
 from dl4all.ops.core.kernels.multi_tensor import BATCH_ROWS, Job, MultiTensor, Role
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED
@@ -104,9 +104,12 @@ class UpdateRule:
         Returns:
             The numbers of the jobs that were not updated, because the driver builds no kernel for them.
         """
-        plan = plans.plan(jobs, self._roles, slot)
-        alone = list(plan.alone)
-        for batch in plan.batches:
+        batches: Sequence[Any] = ()
+        alone = list(range(len(jobs)))
+        if all(tensor.dtype == FLOAT32 for job in jobs for tensor in job):  # those of 16 bits are no words
+            plan = plans.plan(jobs, self._roles, slot)
+            batches, alone = plan.batches, list(plan.alone)
+        for batch in batches:
             push = self.batch_push.pack(*batch.rows, *constants)
             try:
                 device.launch(Launch(self.of_many, (batch.groups, 1, 1), push), batch.table, *batch.spans)
@@ -130,7 +133,7 @@ class UpdateRule:
 def no_kernel_of(p: TensorBase, *others: TensorBase) -> fallback.Cause | None:
     """Why kernels cannot update a parameter on a device, with its gradient and state; None if they can."""
     device, dtype = p.device, p.dtype.name
-    if p.dtype != np.float32:
+    if p.dtype not in FLOATS or (p.dtype in HALVES and not stores_halves(device)):
         return fallback.no_dtype(device, dtype)
     if not p.is_contiguous():
         return fallback.no_layout(device, dtype)
