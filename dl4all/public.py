@@ -20,6 +20,7 @@ from dl4all import (
     nn,
     onnx,
     optim,
+    quantization,
     training,
 )
 from dl4all.amp import (
@@ -217,6 +218,7 @@ __all__ = [
     "place",
     "profile",
     "profiler",
+    "quantization",
     "save",
     "set_default_device",
     "set_float32_matmul_precision",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Literal
 
 import click
 import numpy as np
@@ -18,7 +19,12 @@ BASE_CHANNELS = 16  # the published network has 64; this one has 0.7 million par
 
 
 def train(
-    device: str, epochs: int, samples: int = 1438, progress: bool = True, compiled: bool = False
+    device: str,
+    epochs: int,
+    samples: int = 1438,
+    progress: bool = True,
+    compiled: bool = False,
+    precision: Literal["fp32", "fp16", "bf16"] = "fp32",
 ) -> dl.Trainer:
     dl.manual_seed(0)
     learned, held_out = dl.data.random_split(dl.data.digits(32), (0.8, 0.2))
@@ -34,6 +40,7 @@ def train(
         scheduler=dl.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs),
         progress=progress,
         compile=compiled,
+        precision=precision,
     )
     # Each image also moved by two of its 32 pixels in four directions: few samples go further that way.
     batches = dl.data.DataLoader(dl.data.shifted(learned, 2), batch_size=64, shuffle=True, device=device)
@@ -58,10 +65,18 @@ def save_float16(net: dl.nn.Module, file: str) -> None:
 @click.option(
     "--samples", type=click.IntRange(min=20), default=1438, show_default=True, help="To learn from."
 )
+@click.option("--precision", type=click.Choice(["fp32", "fp16", "bf16"]), default="fp32", show_default=True)
 @click.option("--save", metavar="FILE", default="resnet_digits.safetensors", show_default=True)
-def main(device: str, compiled: bool, epochs: int, samples: int, save: str) -> None:
+def main(
+    device: str,
+    compiled: bool,
+    epochs: int,
+    samples: int,
+    precision: Literal["fp32", "fp16", "bf16"],
+    save: str,
+) -> None:
     """Learn 1438 digits, read 359 others, and save the weights."""
-    trainer = train(device, epochs, samples, compiled=compiled)
+    trainer = train(device, epochs, samples, compiled=compiled, precision=precision)
     print(f"test accuracy {trainer.history['val_accuracy'][-1]:.2%} of 359 digits on {trainer.device}")
     save_float16(trainer.model, save)
     trainer.model.load_state_dict(dl.io.load_weights(save))

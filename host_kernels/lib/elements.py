@@ -44,6 +44,11 @@ def in_memory(type: str) -> str:
     return WORDS.get(type, type)
 
 
+def number_of(type: str) -> str:
+    """The type of numbers that elements of a memory type are computed with, where sums keep their digits."""
+    return "float" if type in ("half", "bf16") else type
+
+
 def loaded(
     code: Code, pointer: IrValue, index: Operand, source: str, type: str, mask: IrValue | None = None
 ) -> IrValue:

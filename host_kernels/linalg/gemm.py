@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from dl4all.host_kernels.lib.elements import in_memory, number_of
 from dl4all.host_kernels.linalg.gemm_panels import (
     FETCHED_ROWS,
     gemm_pack,
@@ -37,6 +38,7 @@ from dl4all.host_kernels.linalg.gemm_tiles import (
     tile_sizes,
 )
 from dl4all.ops.core.kernels.host_kernel import HostLaunch
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm.ir import SIZES, Code, IrModule, IrValue, Operand, vector
 from dl4all.runtime.cpu.llvm.provider import linked
 
@@ -346,13 +348,13 @@ def product(form: str, swapped: bool, element: str, bias: bool) -> IrModule:
     return module
 
 
-def row_products(swapped: bool, element: str, bias: bool) -> IrModule:
+def row_products(swapped: bool, element: str, bias: bool, right: str = "") -> IrModule:
     """The kernel of ``rows``. Slots: A, B, the bias if there is one, C; CONSTANTS.
 
     Chunks are of ``tile_columns`` columns of C.
     """
     addresses = (*(("b", "a") if swapped else ("a", "b")), *(("bias",) if bias else ()), "c")
-    module = IrModule()
+    module, word = IrModule(), in_memory(element)
     with module.part("multiply") as part:
         at = _named_slots(part, addresses, CONSTANTS)
         _, begin, end = part.parameters
@@ -360,12 +362,13 @@ def row_products(swapped: bool, element: str, bias: bool) -> IrModule:
         with part.loop(begin, end) as number:
             matrix, column = number // across, number % across * at["tile_columns"]
             columns = part.intrinsic("smin", at["n"] - column, at["tile_columns"])
-            a = _matrix(part, at, "a", matrix, element)
-            b = part.at(_matrix(part, at, "b", matrix, element), column * at["b_column"], element)
-            c = part.at(at["c"], matrix * at["m"] * at["n"] + column, element)
-            added = part.at(at["bias"], column, element) if bias else c
+            a = _matrix(part, at, "a", matrix, word)
+            kept = in_memory(right or element)
+            b = part.at(_matrix(part, at, "b", matrix, kept), column * at["b_column"], kept)
+            c = part.at(at["c"], matrix * at["m"] * at["n"] + column, word)
+            added = part.at(at["bias"], column, word) if bias else c
             part.call(
-                linked(gemm_rows, element), "void", a, at["a_row"], b, at["b_column"], c, at["n"],
+                linked(gemm_rows, element, right), "void", a, at["a_row"], b, at["b_column"], c, at["n"],
                 part.constant("i64", 1), at["k"], columns, added, part.constant("i64", int(bias)), at["m"],
             )  # fmt: skip
     with module.kernel("row_products") as code:
@@ -401,15 +404,19 @@ def _store_transposed(
                     code.store(value, target, (column + i) * stride + row, mask)
 
 
-def product_launch(problem: Product, element: str, bias: bool) -> HostLaunch:
+def product_launch(problem: Product, element: str, bias: bool, right: str = "") -> HostLaunch:
     """The launch of a product whose operands are A, B, the bias if there is one, and C, in this order.
 
     Args:
         problem: its sizes and strides; none of the sizes is 0.
-        element: ``"float"`` or ``"double"``.
+        element: ``"float"`` or ``"double"``; of 16 bits where A has few rows, ``"half"`` or ``"bf16"``.
         bias: whether there is one, of adjacent elements.
+        right: the memory type of B's elements, if that is another one; then B is not swapped with A.
+
+    Raises:
+        NoKernel: elements of 16 or 8 bits, and many rows: those are widened once, and read from panels.
     """
-    swapped = problem.n == 1 and not bias  # C's transpose lies in memory as C does
+    swapped = problem.n == 1 and not bias and not right  # C's transpose lies in memory as C does
     if swapped:
         problem = _transpose(problem)
     form = _form(problem)
@@ -420,7 +427,9 @@ def product_launch(problem: Product, element: str, bias: bool) -> HostLaunch:
         columns = max(columns_together(1, element), PARALLEL_ROW_PRODUCTS // (problem.m * problem.k))
         grain = max(1, PARALLEL_ROW_PRODUCTS // (problem.m * problem.k * min(columns, problem.n)))
         constants = (*problem, problem.m, columns, grain, 0, 0, 0, 0, 0)
-        return HostLaunch(row_products, (swapped, element, bias), 3 + bias, constants, work=work)
+        return HostLaunch(row_products, (swapped, element, bias, right), 3 + bias, constants, work=work)
+    if right or number_of(element) != element:
+        raise NoKernel("many rows of short elements")
     sizes = tile_sizes(element)
     panel = panel_rows(problem.k, element) * sizes.columns
     room = max(1, PACKED_ELEMENTS // panel)  # for panels

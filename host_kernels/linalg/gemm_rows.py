@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dl4all.host_kernels.lib.elements import in_memory, loaded, number_of, stored
 from dl4all.host_kernels.linalg.gemm_tiles import tile_sizes
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import SIZES, Code, IrModule, IrValue, lanes_of, vector
@@ -23,7 +24,7 @@ the bias of columns, whether there is one, rows."""
 
 def columns_together(rows: int, element: str = "float") -> int:
     """The columns of B that are multiplied together with so many rows of A: a power of two."""
-    lanes = tile_sizes(element).lanes
+    lanes = tile_sizes(number_of(element)).lanes
     sums = 3 * provider.processor().registers // 4
     columns = lanes
     while columns > 1 and columns * min(rows, MAX_ROWS) > sums:
@@ -51,10 +52,14 @@ def lane_sums(code: Code, values: Sequence[IrValue]) -> IrValue:
     return parts[0]
 
 
-def gemm_rows(element: str = "float") -> IrModule:
-    """The module of a function of :data:`ROWS_TYPES`; A's columns, and B's rows, are adjacent."""
-    module = IrModule()
-    kinds = [_write_rows(module, rows, element) for rows in range(1, MAX_ROWS + 1)]
+def gemm_rows(element: str = "float", right: str = "") -> IrModule:
+    """The module of a function of :data:`ROWS_TYPES`; A's columns, and B's rows, are adjacent.
+
+    `element` is the memory type of all matrices but B, whose is `right` if that is given; those of 16 and of
+    8 bits are multiplied and added up as floats.
+    """
+    module, word, right = IrModule(), in_memory(element), right or element
+    kinds = [_write_rows(module, rows, element, right) for rows in range(1, MAX_ROWS + 1)]
     with module.shared("gemm_rows", *ROWS_TYPES) as code:
         a, a_row, b, b_column, c, c_row, c_column, depth, columns, bias, biased, rows = code.parameters
         parts = (rows + (MAX_ROWS - 1)) // MAX_ROWS
@@ -62,36 +67,41 @@ def gemm_rows(element: str = "float") -> IrModule:
         row = code.variable("i64", 0)
         with code.loop(0, parts) as part:
             height = code.select(part < larger, least + 1, least)
-            a_place = code.at(a, row.value * a_row, element)
-            c_place = code.at(c, row.value * c_row, element)
+            a_place = code.at(a, row.value * a_row, word)
+            c_place = code.at(c, row.value * c_row, word)
             for number, kind in enumerate(kinds):
                 together = columns_together(number + 1, element)
                 with code.if_(height.equals(number + 1)), code.loop(0, columns, together) as j:
                     code.run(
-                        kind, a_place, a_row, code.at(b, j * b_column, element), b_column,
-                        code.at(c_place, j * c_column, element), c_row, c_column, depth,
+                        kind, a_place, a_row, code.at(b, j * b_column, in_memory(right)), b_column,
+                        code.at(c_place, j * c_column, word), c_row, c_column, depth,
                         code.intrinsic("smin", columns - j, code.constant("i64", together)),
-                        code.at(bias, j, element), biased,
+                        code.at(bias, j, word), biased,
                     )  # fmt: skip
             row.value = row.value + height
     return module
 
 
-def _write_rows(module: IrModule, rows: int, element: str) -> Code:
+def _write_rows(module: IrModule, rows: int, element: str, of_right: str) -> Code:
     """The function for so many rows of A, and up to :func:`columns_together` columns of B."""
-    lanes = provider.processor().lanes(SIZES[element])
-    type = vector(element, lanes)
+    number, word = number_of(element), in_memory(element)
+    lanes = provider.processor().lanes(SIZES[number])
+    type = vector(number, lanes)
     together = columns_together(rows, element)
     with module.function(f"rows{rows}", *ROWS_TYPES[:-1]) as code:
         a, a_row, b, b_column, c, c_row, c_column, depth, columns, bias, biased = code.parameters
-        left = [code.at(a, a_row * i, element) for i in range(rows)]
+        left = [code.at(a, a_row * i, word) for i in range(rows)]
         # Past the last column it is taken again: what comes of it is not stored.
         right = [
-            code.at(b, code.intrinsic("smin", columns - 1, code.constant("i64", j)) * b_column, element)
+            code.at(
+                b,
+                code.intrinsic("smin", columns - 1, code.constant("i64", j)) * b_column,
+                in_memory(of_right),
+            )
             for j in range(together)
         ]
         mask = code.first_lanes(columns, together)
-        kept = vector(element, together)
+        kept = vector(number, together)
         totals = [code.variable(kept, 0.0) for _ in range(rows)]
         with code.loop(0, depth, BLOCK) as first:
             end = code.intrinsic("smin", first + BLOCK, depth)
@@ -99,9 +109,9 @@ def _write_rows(module: IrModule, rows: int, element: str) -> Code:
             sums = [[code.variable(type, 0.0) for _ in range(together)] for _ in range(rows)]
 
             def step(k: IrValue, lane_mask: IrValue | None) -> None:
-                factors = [code.load(place, k, type, lane_mask) for place in left]
+                factors = [loaded(code, place, k, element, type, lane_mask) for place in left]
                 for j, place in enumerate(right):
-                    value = code.load(place, k, type, lane_mask)
+                    value = loaded(code, place, k, of_right, type, lane_mask)
                     for i, factor in enumerate(factors):
                         total = sums[i][j]
                         total.value = code.intrinsic("fmuladd", factor, value, total.value)
@@ -113,17 +123,17 @@ def _write_rows(module: IrModule, rows: int, element: str) -> Code:
             for total, row in zip(totals, sums, strict=True):
                 total.value = total.value + lane_sums(code, [one.value for one in row])
         with code.if_(biased.differs(0)):
-            added = code.load(bias, 0, kept, mask)
+            added = loaded(code, bias, 0, element, kept, mask)
             for total in totals:
                 total.value = total.value + added
         adjacent = c_column.equals(1)
-        local = code.local(element, together)
+        local = code.local(number, together)
         for i, total in enumerate(totals):
-            place = code.at(c, c_row * i, element)
+            place = code.at(c, c_row * i, word)
             with code.if_(adjacent):
-                code.store(total.value, place, 0, mask)
+                stored(code, total.value, place, 0, element, mask)
             with code.if_(~adjacent):
                 code.store(total.value, local, 0)
                 with code.loop(0, columns) as j:
-                    code.store(code.load(local, j, element), place, j * c_column)
+                    stored(code, code.load(local, j, number), place, j * c_column, element)
     return code

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from dl4all.host_kernels.lib.elements import memory_type
 from dl4all.host_kernels.linalg.gemm import Product, product_launch
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape
-from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES
 
-DTYPES = ("float32", "float64")
+DTYPES = ("float32", "float64", "float16", "bfloat16")
 MAX_BATCH_AXES = 2  # that cannot be merged
 
 
@@ -33,7 +35,7 @@ def prepare_matmul(out: ArrayLayout, input: ArrayLayout, other: ArrayLayout) -> 
     steps = [
         _expanded(batch, shape, strides) for shape, strides in ((a_shape, a_strides), (b_shape, b_strides))
     ]
-    return product_launch(_batched(Product(*rows), batch, steps), LLVM_TYPES[out.dtype.name], bias=False)
+    return product_launch(_batched(Product(*rows), batch, steps), memory_type(out.dtype), bias=False)
 
 
 @host_kernel("linear")
@@ -53,9 +55,21 @@ def prepare_linear(
     rows, a_row = (shape[-1], strides[-1]) if shape else (1, 0)
     problem = Product(rows, n, k, a_row, input.strides[-1], b_row, b_column)
     steps = [strides[:-1], (0,) * len(shape[:-1])]
-    return product_launch(
-        _batched(problem, shape[:-1], steps), LLVM_TYPES[out.dtype.name], bias=bias is not None
-    )
+    return product_launch(_batched(problem, shape[:-1], steps), memory_type(out.dtype), bias=bias is not None)
+
+
+@host_kernel("int8_product")
+def prepare_int8_product(reads: Sequence[ArrayLayout], writes: Sequence[ArrayLayout]) -> HostLaunch:
+    """The products of rows of float32 with rows of int8.
+
+    Raises:
+        NoKernel: there are many rows, or operands have gaps.
+    """
+    (x, weight), (out,) = reads, writes
+    if not all(layout.is_contiguous() for layout in (x, weight, out)):
+        raise NoKernel("operands with gaps")
+    (m, k), (n, _) = x.shape, weight.shape
+    return product_launch(Product(m, n, k, k, 1, 1, k), "float", bias=False, right="i8")
 
 
 def _check(out: ArrayLayout, *operands: ArrayLayout) -> None:

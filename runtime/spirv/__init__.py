@@ -27,7 +27,7 @@ from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.runtime.records import file_cache
 from dl4all.runtime.spirv import compilers, module_store
 from dl4all.runtime.spirv.reflect import BufferBinding, Interface, reflect
-from dl4all.runtime.spirv.storage_types import NotRewritable, StorageType, rewrite
+from dl4all.runtime.spirv.storage_types import NotRewritable, StorageType, holds_floats, rewrite
 
 __all__ = ["BufferBinding", "Interface", "Shader", "SpirvModule", "build", "load"]
 
@@ -71,6 +71,10 @@ class Shader:
         (('STORAGE', 'bfloat16_words,'),)
         """
         return self.with_macros({STORAGE: ",".join(map(_storage_name, types))})
+
+    def holds_floats(self, binding: int) -> bool:
+        """Whether a binding is an array of floats, where the compiler has made the module."""
+        return holds_floats(load(self).code, binding)
 
     @property
     def plain(self) -> Shader:

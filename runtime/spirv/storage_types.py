@@ -7,6 +7,8 @@ store converts. There are two ways to hold such a block:
 - words of 32 bits with two elements each, which any device reads, and which become fetches of texels
   (texel_buffers.py). They are read only: two invocations might write halves of one word.
 
+Integers of 8 bits are held in words of four, and are read as floats, by kernels of products.
+
 Sources: SPIR-V specification, https://registry.khronos.org/SPIR-V/; the conversion of bfloat16 is that of the
 upper half of a float32, of two as near the even one.
 """
@@ -34,7 +36,7 @@ EXTENSION, IMPORT, EXT_INST, TYPE_BOOL, TYPE_RUNTIME_ARRAY = 10, 11, 12, 20, 29
 LOAD, STORE, ACCESS_CHAIN, IN_BOUNDS_ACCESS_CHAIN = 61, 62, 65, 66
 VECTOR_EXTRACT_DYNAMIC, COMPOSITE_CONSTRUCT, COMPOSITE_EXTRACT = 77, 80, 81
 U_CONVERT, F_CONVERT, BITCAST, I_ADD, SELECT, U_GREATER_THAN = 113, 115, 124, 128, 169, 172
-SHIFT_RIGHT, SHIFT_LEFT, AND = 194, 196, 199
+SHIFT_RIGHT, SHIFT_LEFT, AND, BIT_FIELD_S_EXTRACT, CONVERT_S_TO_F = 194, 196, 199, 202, 111
 UNPACK_HALF_2X16 = 62  # of GLSL.std.450
 # They have literal operands, which may equal an id, and take no pointers to buffers.
 WITHOUT_POINTERS = frozenset((8, EXT_INST, 79, COMPOSITE_EXTRACT, 82, 246, 247, 251))
@@ -48,8 +50,11 @@ STORAGE_EXTENSION = struct.unpack("<6I", b"SPV_KHR_16bit_storage\0\0\0")
 class StorageType(NamedTuple):
     """The elements of a block: their dtype, and whether words of 32 bits hold two each."""
 
-    element: str  # "float16" or "bfloat16"
+    element: str  # "float16", "bfloat16" or, in words of four, "int8"
     in_words: bool = False
+
+
+INT8 = StorageType("int8", in_words=True)
 
 
 class NotRewritable(ShaderError):
@@ -83,6 +88,15 @@ def rewrite(code: bytes, types: Mapping[int, StorageType]) -> bytes:
         NotRewritable: one is no array of floats, or is used in another way.
     """
     return _Rewriting(code, types).result()
+
+
+def holds_floats(code: bytes, binding: int) -> bool:
+    """Whether the blocks at a binding are arrays of floats, which may hold what else is read as floats."""
+    try:
+        _Rewriting(code, {binding: INT8})
+    except NotRewritable:
+        return False
+    return True
 
 
 class _Rewriting:
@@ -161,7 +175,8 @@ class _Rewriting:
         if op == SpirvOp.TYPE_VECTOR:
             count = operands[1]
             op, operands = tables.types[operands[0]]
-        if op != SpirvOp.TYPE_FLOAT or operands[0] != 32 or count not in (1, 2, 4):
+        counts = (1, 4) if type == INT8 else (1, 2, 4)
+        if op != SpirvOp.TYPE_FLOAT or operands[0] != 32 or count not in counts:
             raise NotRewritable(f"binding {_binding(tables, variable)} is no array of floats")
         return _Block(variable, type, storage, count)
 
@@ -192,7 +207,10 @@ class _Rewriting:
     def _declare(self, block: _Block) -> None:
         """Declare a block with elements of its new type, decorated as it was."""
         declared, tables, count = self.declared, self.tables, block.components
-        if block.type.in_words:
+        if block.type == INT8:
+            block.scalar = block.element = self.uint()
+            nbytes = 4
+        elif block.type.in_words:
             block.scalar = self.uint()
             block.element, nbytes = (self.uint(2), 8) if count == 4 else (self.uint(), 4)
         else:
@@ -256,7 +274,8 @@ class _Rewriting:
         if not block.type.in_words and component is not None:
             target, path = block.scalar, [index, component]
         if block.type.in_words and block.components == 1:
-            path = [self.emit(SHIFT_RIGHT, self.uint(), index, self.constant(1))]
+            bits = 2 if block.type == INT8 else 1  # of the place in a word
+            path = [self.emit(SHIFT_RIGHT, self.uint(), index, self.constant(bits))]
         pointer = self.declared.type(SpirvOp.TYPE_POINTER, block.storage, target)
         self.emit(opcode, pointer, variable, member, *path, result=id)
 
@@ -273,6 +292,9 @@ class _Rewriting:
                 self._float_of_upper(wide, count, result)
             return
         word = self.emit(LOAD, block.element, pointer)
+        if block.type == INT8:
+            self._load_int8(chain, word, result)
+            return
         if block.components == 1:
             odd = self.emit(AND, self.uint(), chain.place, self.constant(1))
             shift = self.emit(SHIFT_LEFT, self.uint(), odd, self.constant(4))
@@ -295,6 +317,24 @@ class _Rewriting:
             halves = [half for one in words for half in self._upper_halves(one)]
             bits = self.emit(COMPOSITE_CONSTRUCT, self.uint(block.components), *halves)
             self.emit(BITCAST, self.float(block.components), bits, result=whole)
+        if chain.component is not None:
+            self.emit(VECTOR_EXTRACT_DYNAMIC, self.float(), whole, chain.component, result=result)
+
+    def _load_int8(self, chain: _Chain, word: int, result: int) -> None:
+        int32 = self.declared.type(SpirvOp.TYPE_INT, 32, 1)
+        signed = self.emit(BITCAST, int32, word)
+
+        def number(shift: int, result: int = 0) -> int:
+            byte = self.emit(BIT_FIELD_S_EXTRACT, int32, signed, shift, self.constant(8))
+            return self.emit(CONVERT_S_TO_F, self.float(), byte, result=result)
+
+        if chain.block.components == 1:
+            place = self.emit(AND, self.uint(), chain.place, self.constant(3))
+            number(self.emit(SHIFT_LEFT, self.uint(), place, self.constant(3)), result)
+            return
+        whole = result if chain.component is None else self.declared.id()
+        numbers = [number(self.constant(shift)) for shift in (0, 8, 16, 24)]
+        self.emit(COMPOSITE_CONSTRUCT, self.float(4), *numbers, result=whole)
         if chain.component is not None:
             self.emit(VECTOR_EXTRACT_DYNAMIC, self.float(), whole, chain.component, result=result)
 

@@ -189,7 +189,7 @@ def _infer_linear(input: TensorBase, weight: TensorBase, bias: TensorBase | None
     return (*input.shape[:-1], weight.shape[0]), input.dtype
 
 
-def _run_linear(out: TensorBase, input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> None:
+def run_linear(out: TensorBase, input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> None:
     x = contiguous(input)
     w = weight if bias is None else contiguous(weight)
     b = None if bias is None else contiguous(bias)
@@ -216,7 +216,7 @@ def _linear_weight_gradient(g: Any, input: Any, shapes: tuple[Shape, ...]) -> An
 @op(
     infer=_infer_linear,
     flops=_linear_flops,
-    kernel=Kernel(_run_linear, (*MATVEC.values(), *GEMM_SHADERS)),
+    kernel=Kernel(run_linear, (*MATVEC.values(), *GEMM_SHADERS)),
     examples=(
         example((1, 512), (1000, 512), (1000,)),
         example((7, 13), (5, 13), (5,)),

@@ -12,7 +12,7 @@ REASONS: dict[str, str] = {
     "removed": "not planned: removed or deprecated in PyTorch",
     "complex": "not planned: dl4all has no complex numbers",
     "sparse": "not in dl4all: sparse tensors go as far as dl.sparse does; use dense ones",
-    "quantized": "not planned: dl4all does not quantize",
+    "quantized": "not in dl4all: weights of int8 are dl.quantization.quantize_'s",
     "dtype": "not planned: tensors have float32, 64, 16, bfloat16, int64, 32, 16, 8, uint8 and bool",
     "nested": "not planned: nested tensors; use dl.nn.utils.rnn.pad_sequence",
     "tracing": "not planned: dl4all does not compile Python; dl.compile records calls",

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import TooLargeError
-from dl4all.ops.core.dtypes import HALVES, INT16
+from dl4all.ops.core.dtypes import HALVES, INT8, INT16
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime import spirv
 from dl4all.runtime.protocols import Grid
-from dl4all.runtime.spirv import Shader
+from dl4all.runtime.spirv import Shader, storage_types
 from dl4all.runtime.spirv.storage_types import StorageType
 from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
@@ -107,6 +107,10 @@ def check_rounds(device: Device, rounds: int) -> None:
         raise LoopTooLong(f"an invocation would have {rounds} rounds of loops, the driver stops after 65535")
 
 
+STORED = HALVES | {INT8}
+"""The dtypes that kernels of float32 may read in its place."""
+
+
 def stores_halves(device: Device) -> bool:
     """Whether kernels of a device write floats of 16 bits."""
     return "storage16" in device.features
@@ -129,10 +133,11 @@ def holding(code: Shader, *tensors: TensorBase) -> Shader:
     """The shader as it reads and writes these tensors, which are bound in this order.
 
     Shaders compute in float32. For floats of 16 bits their loads and stores are rewritten, on devices that
-    :func:`stores_halves`; all other tensors are what the shader says.
+    :func:`stores_halves`; int8 is read as floats where the shader has floats. All other tensors are what
+    the shader says.
     """
     for tensor in tensors:
-        if tensor.dtype in HALVES:
+        if tensor.dtype in STORED:
             dtypes = tuple([one.dtype for one in tensors])
             return _holding(code, dtypes, tensor.device.info.type == "software")
     return code
@@ -146,7 +151,10 @@ def _holding(code: Shader, dtypes: tuple[np.dtype[Any], ...], in_words: bool) ->
         StorageType(dtype.name, in_words and not written) if dtype in HALVES else None
         for dtype, written in zip(dtypes, writes, strict=True)
     ]
-    return code.storing(types)
+    for binding, dtype in enumerate(dtypes):
+        if dtype == INT8 and code.holds_floats(binding):  # of a product; other kernels read words of them
+            types[binding] = storage_types.INT8
+    return code.storing(types) if any(types) else code
 
 
 def run(
