@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import tape
-from dl4all.ops.core.default_dtype import default
+from dl4all.ops.core.dtypes import default
 from dl4all.ops.core.expressions import philox
 from dl4all.ops.core.limits import integer, real
 from dl4all.ops.core.tensor_base import Shape, from_host

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.ops.core.default_dtype import default
-from dl4all.ops.core.dtypes import DTYPES
+from dl4all.ops.core.dtypes import DTYPES, default
 from dl4all.ops.core.limits import check_shape
 from dl4all.ops.core.strides import sizes
 from dl4all.ops.core.tensor_base import DTypeLike, Shape, TensorBase

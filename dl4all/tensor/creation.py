@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.arguments import named_cpu
-from dl4all.ops.core.default_dtype import default
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import default, kind_of
 from dl4all.ops.core.limits import check_host_memory, host_memory
 from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import NUMBERS

@@ -8,9 +8,8 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.arguments.mixed_dtypes import scalars_of_another_dtype
-from dl4all.ops.core.default_dtype import default
+from dl4all.ops.core.dtypes import default, kind_of, promoted
 from dl4all.ops.core.dtypes import finfo as finfo
-from dl4all.ops.core.dtypes import kind_of, promoted
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.promotion import promote
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, TensorBase

@@ -73,7 +73,7 @@ class _Block:
     scalar: int = 0  # type of their components
 
 
-class _Chain(NamedTuple):
+class _Element(NamedTuple):
     """A pointer to an element of a block, or to a component of one."""
 
     block: _Block
@@ -119,7 +119,7 @@ class _Rewriting:
             for args in ops[SpirvOp.VARIABLE]
             if _binding(self.tables, args[1]) in types
         }
-        self.chains: dict[int, _Chain] = {}
+        self.chains: dict[int, _Element] = {}
 
     def result(self) -> bytes:
         head, imports = self._head(), list[int]()
@@ -148,7 +148,7 @@ class _Rewriting:
         return struct.pack(f"<{len(words)}I", *words)
 
     def _head(self) -> list[list[int]]:
-        """What comes before functions: capabilities and extensions; names and decorations; types."""
+        """The parts before functions: capabilities and extensions; names and decorations; types."""
         parts: list[list[int]] = [[], [], []]
         part = 0
         for opcode, at, end in instructions(self.words):
@@ -269,7 +269,7 @@ class _Rewriting:
             raise NotRewritable("a pointer to a whole array")
         index, component = rest[0], rest[1] if len(rest) > 1 else None
         block = self.blocks[variable]
-        self.chains[id] = _Chain(block, index, component)
+        self.chains[id] = _Element(block, index, component)
         target, path = block.element, [index]
         if not block.type.in_words and component is not None:
             target, path = block.scalar, [index, component]
@@ -279,7 +279,7 @@ class _Rewriting:
         pointer = self.declared.type(SpirvOp.TYPE_POINTER, block.storage, target)
         self.emit(opcode, pointer, variable, member, *path, result=id)
 
-    def _load(self, chain: _Chain, pointer: int, result: int) -> None:
+    def _load(self, chain: _Element, pointer: int, result: int) -> None:
         block, is_half = chain.block, chain.block.type.element == "float16"
         if not block.type.in_words:
             one = block.components == 1 or chain.component is not None
@@ -320,7 +320,7 @@ class _Rewriting:
         if chain.component is not None:
             self.emit(VECTOR_EXTRACT_DYNAMIC, self.float(), whole, chain.component, result=result)
 
-    def _load_int8(self, chain: _Chain, word: int, result: int) -> None:
+    def _load_int8(self, chain: _Element, word: int, result: int) -> None:
         int32 = self.declared.type(SpirvOp.TYPE_INT, 32, 1)
         signed = self.emit(BITCAST, int32, word)
 
@@ -351,7 +351,7 @@ class _Rewriting:
         moved = self.emit(SHIFT_LEFT, self.uint(count), bits, self.constant(16, count))
         self.emit(BITCAST, self.float(count), moved, result=result)
 
-    def _store(self, chain: _Chain, pointer: int, value: int) -> None:
+    def _store(self, chain: _Element, pointer: int, value: int) -> None:
         block = chain.block
         if block.type.in_words:
             raise NotRewritable("a store into words")

@@ -172,6 +172,17 @@ def test_without_16_bit_storage(monkeypatch: pytest.MonkeyPatch) -> None:
         x.device.plans.clear()
 
 
+@pytest.mark.parametrize("dtype", NAMES)
+def test_long_sums_are_rounded_once(dtype: str, device: str) -> None:
+    """Of more terms than one launch takes: nearly all are float64's sums, rounded."""
+    rng = np.random.default_rng(9)
+    a, b = (rng.uniform(0.0, 0.02, shape).astype(dtype) for shape in ((9, 60_000), (60_000, 7)))
+    result = dl.tensor(a, device=device) @ dl.tensor(b, device=device)
+    expected = a.astype(np.float64) @ b.astype(np.float64)
+    rounded = expected.astype(np.float32).astype(dtype).astype(np.float64)
+    assert (result.double().cpu().numpy() == rounded).mean() > 0.9
+
+
 def test_the_bytes_of_a_network_are_half(device: str) -> None:
     net = dl.nn.Sequential(dl.nn.Linear(12, 7), dl.nn.LayerNorm(7), dl.nn.Linear(7, 3)).to(device)
     before = sum(p.storage.nbytes for p in net.parameters())

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dl4all.ops.core import tape
-from dl4all.ops.core.default_dtype import default
+from dl4all.ops.core.dtypes import default
 from dl4all.ops.core.vmap_hook import batching
 from dl4all.ops.linalg.matmul_precision import get_float32_matmul_precision
 from dl4all.runtime import op_regions

@@ -34,7 +34,7 @@ from dl4all.ops.conv.algorithms import preferring_one_kernel
 from dl4all.ops.core import autocast, tape
 from dl4all.ops.core.arguments.mixed_devices import brought
 from dl4all.ops.core.arguments.named_cpu import comes_along
-from dl4all.ops.core.default_dtype import default
+from dl4all.ops.core.dtypes import default
 from dl4all.ops.core.kernels import autotune
 from dl4all.ops.core.untracked import Untracked
 from dl4all.ops.core.vmap_hook import is_batching

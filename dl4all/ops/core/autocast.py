@@ -48,7 +48,7 @@ def suspended() -> contextlib.AbstractContextManager[None]:
 
 
 def without_casts() -> contextlib.AbstractContextManager[None]:
-    """What was cast before the ``with`` block is not used in it, nor later what is cast in it."""
+    """Begin the ``with`` block without what was cast before, and forget at its end what was cast in it."""
     return tape.changed(casts={}) if blocks and tape.state.casts is not None else contextlib.nullcontext()
 
 

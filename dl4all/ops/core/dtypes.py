@@ -95,3 +95,13 @@ def finfo(type: Any = FLOAT32) -> Any:
     """
     dtype = np.dtype(type)
     return ml_dtypes.finfo(dtype) if dtype == BFLOAT16 else np.finfo(dtype)  # type: ignore[no-untyped-call]
+
+
+class _Default:
+    """The dtype that ``dl.set_default_dtype`` sets: of new tensors of floats where none is named."""
+
+    def __init__(self) -> None:
+        self.dtype: np.dtype[Any] = FLOAT32
+
+
+default = _Default()

@@ -18,7 +18,6 @@ from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.rounding import abs
 from dl4all.ops.elementwise.transcendental import pow, rsqrt
 from dl4all.ops.indexing.assignment import copy_
-from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import in_shape, reshape
 from dl4all.ops.normalization.batch_normalization import (
     batch_norm_apply,
@@ -98,8 +97,6 @@ def batch_norm(
                 update_running(running_mean, stats[0], momentum)
                 update_running(running_var, stats[1] * (count / (count - 1)), momentum)
 
-    dtypes = [stats.dtype if tensor is None else tensor.dtype for tensor in (weight, bias)]
-
     def backward(grads: Any, saved: tuple[Any, ...], needs: tuple[bool, ...]) -> list[Any]:
         g, (x, w, saved_stats) = grads[0], saved
         if in_one_pass(g) and not tape.state.enabled:
@@ -108,7 +105,7 @@ def batch_norm(
         mean, var = batch_norm_stats(x) if tape.state.enabled else saved_stats
         sums = batch_norm_sums(g, x, mean, var, eps=eps)
         input_gradient = batch_norm_backward(g, x, mean, var, sums, w, eps=eps) if needs[0] else None
-        return [input_gradient, *(cast(sums[i], dtype.name) for i, dtype in ((1, dtypes[0]), (0, dtypes[1])))]
+        return [input_gradient, sums[1], sums[0]]
 
     tape.add_node("batch_norm", [input, weight, bias], [result], backward, [input, weight, stats])
     return result

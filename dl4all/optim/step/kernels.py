@@ -58,6 +58,7 @@ class UpdateRule:
         statements: change the parameter ``p`` and the state by the gradient ``g``
             (:mod:`dl4all.ops.core.expressions.statements`).
 
+    >>> import numpy as np
     >>> rule = UpdateRule("doubling", "", "rate", "p = p - rate * g")
     >>> p = np.array([1.0, 2.0])
     >>> rule.update(p, np.array([1.0, 1.0]), [], 0.5)
