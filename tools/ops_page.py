@@ -23,9 +23,10 @@ Written by `python tools/ops_page.py` from the ops' declarations; a test compare
 
 Every op is declared once: a NumPy body, which the CPU runs and all tests compare with, and kernels for
 devices. Most are at `dl.NAME`, as methods of tensors or in `dl.nn.functional`, where PyTorch has them;
-all are in `dl.ops`. *Kernels for* are the dtypes that devices compute in; with others an op goes through the host and says so
-once. float16 and bfloat16 are computed with in float32 and rounded once. Kernels for "floats" read and write
-all three; "float32" alone says that operands of 16 bits are widened before, on the device.
+all are in `dl.ops`. *Kernels for* are the dtypes that devices compute in; with others an op goes through
+the host and says so once. float16 and bfloat16 are computed with in float32 and rounded once. Kernels for
+"floats" read and write all three; "float32" alone says that operands of 16 bits are widened before, on
+the device.
 Each op that takes floats has a gradient unless it says "no", and gradients are made of ops, so that they
 have gradients too. *Kernels* are the GLSL files in `shaders/`; an elementwise op is one expression in
 one of three files. How fast they are: [performance.md](performance.md).
