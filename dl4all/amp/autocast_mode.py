@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import tape
 from dl4all.ops.core.autocast import within
-from dl4all.ops.core.dtypes import BFLOAT16, FLOAT16, FLOATING, HALVES
+from dl4all.ops.core.dtypes import BFLOAT16, FLOAT16, FLOATING, HALVES, checked_dtype
 from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
 from dl4all.scheduler.device.current import cuda_devices
 from dl4all.scheduler.device.current import device as open_device
-from dl4all.tensor.arguments import checked_dtype
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,7 +80,7 @@ class autocast(contextlib.ContextDecorator):
             self._warn(f"there are no {device_type} devices")
         self.device = known or str(device_type)
         self.fast_dtype = (
-            get_autocast_dtype(self.device) if dtype is None else checked_dtype(dtype, "autocast")
+            get_autocast_dtype(self.device) if dtype is None else checked_dtype("autocast", dtype)
         )
         if enabled and known is not None and self.fast_dtype not in HALVES:
             self._warn(f"{self.fast_dtype} is neither float16 nor bfloat16")
@@ -157,7 +156,7 @@ def set_autocast_dtype(device_type: str, dtype: DTypeLike) -> None:
         >>> import dl4all as dl
         >>> dl.set_autocast_dtype("cpu", dl.bfloat16)
     """
-    wanted = checked_dtype(dtype, "set_autocast_dtype")
+    wanted = checked_dtype("set_autocast_dtype", dtype)
     if wanted not in HALVES:
         raise ArgumentError(f"[set_autocast_dtype] expected float16 or bfloat16, got {wanted}")
     _default_dtypes[_known_type(device_type) or str(device_type)] = wanted
@@ -208,7 +207,7 @@ def custom_fwd(
         ctx._autocast = tape.state.autocast
         if cast_inputs is None or not is_autocast_enabled(device_type):
             return fwd(ctx, *args, **kwargs)
-        dtype = checked_dtype(cast_inputs, "custom_fwd")
+        dtype = checked_dtype("custom_fwd", cast_inputs)
         ctx._autocast = {}
         with within({}):
             given = {name: _cast(value, dtype) for name, value in kwargs.items()}

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.ops.core.dtypes import DTYPES, default
+from dl4all.ops.core.dtypes import checked_dtype, default
 from dl4all.ops.core.limits import check_shape
 from dl4all.ops.core.strides import sizes
 from dl4all.ops.core.tensor_base import DTypeLike, Shape, TensorBase
@@ -26,40 +26,13 @@ NamedDType: TypeAlias = str | np.dtype[Any] | type[Any]
 """A dtype without None, which stands for a default."""
 
 
-_ALL_DTYPES = frozenset(DTYPES)
-
-
-def check_dtype(dtype: np.dtype[Any], name: str = "tensor") -> np.dtype[Any]:
-    """The dtype itself.
-
-    Raises:
-        DTypeError: tensors cannot have it.
-    """
-    if dtype not in _ALL_DTYPES:
-        raise DTypeError(f"[{name}] dtype {dtype} is not supported; use one of {', '.join(map(str, DTYPES))}")
-    return dtype
-
-
-def checked_dtype(dtype: DTypeLike, op: str = "tensor") -> np.dtype[Any]:
-    """The dtype that an argument names.
-
-    Raises:
-        DTypeError: it is no dtype, or not one that tensors can have.
-    """
-    try:
-        named = np.dtype(dtype)
-    except TypeError as error:
-        raise DTypeError(f"[{op}] {error}; use one of {', '.join(map(str, DTYPES))}") from None
-    return check_dtype(named, op)
-
-
 def float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """The dtype that an argument names; without one, the default of ``dl.set_default_dtype``.
 
     Raises:
         DTypeError: it is no dtype, or not one that tensors can have.
     """
-    return default.dtype if dtype is None else checked_dtype(dtype)
+    return default.dtype if dtype is None else checked_dtype("tensor", dtype)
 
 
 def checked_shape(name: str, size: tuple[Any, ...], named: Any = None) -> Shape:
@@ -131,4 +104,4 @@ def _dtype_or_none(target: DeviceLike | DTypeLike) -> np.dtype[Any] | None:
         dtype = np.dtype(target)
     except TypeError:
         return None
-    return check_dtype(dtype, "to")
+    return checked_dtype("to", dtype)

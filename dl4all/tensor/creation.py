@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.arguments import named_cpu
-from dl4all.ops.core.dtypes import default, kind_of
+from dl4all.ops.core.dtypes import checked_dtype, default, kind_of
 from dl4all.ops.core.limits import check_host_memory, host_memory
 from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import NUMBERS
@@ -28,8 +28,6 @@ from dl4all.scheduler.device.current import device as open_device
 from dl4all.tensor.arguments import (
     ArrayLike,
     DeviceLike,
-    check_dtype,
-    checked_dtype,
     checked_shape,
     float_dtype,
 )
@@ -91,7 +89,7 @@ def tensor(
         raise DTypeError(f"[tensor] expected numbers, got elements of dtype {array.dtype}")
     target = array.dtype
     if dtype is not None:
-        target = checked_dtype(dtype)
+        target = checked_dtype("tensor", dtype)
         if not typed:
             check_elements("tensor", array, target)
     elif not typed and target == np.float64:
@@ -120,10 +118,11 @@ def as_tensor(data: ArrayLike, dtype: DTypeLike = None, device: DeviceLike | Non
         (True, [1, 2])
     """
     if isinstance(data, Tensor):
-        targets = [target for target in (device, None if dtype is None else checked_dtype(dtype)) if target]
+        wanted = None if dtype is None else checked_dtype("tensor", dtype)
+        targets = [target for target in (device, wanted) if target]
         return data.to(*targets) if targets else data
     target_device = "auto" if device is None else device
-    if isinstance(data, np.ndarray) and (dtype is None or data.dtype == checked_dtype(dtype)):
+    if isinstance(data, np.ndarray) and (dtype is None or data.dtype == checked_dtype("tensor", dtype)):
         return from_numpy(data, target_device)
     return tensor(data, dtype, target_device)
 
@@ -173,7 +172,7 @@ def from_numpy(array: npt.NDArray[Any], device: DeviceLike | None = None) -> Ten
 
 def _data_on_cpu(array: npt.NDArray[Any]) -> Tensor:
     """A tensor on the memory of an array, on the CPU without that being named."""
-    check_dtype(array.dtype)
+    checked_dtype("tensor", array.dtype)
     result: Tensor = upload(Tensor, array, open_device("cpu"), copy=False)
     return result
 
@@ -234,7 +233,7 @@ def full(
     if isinstance(fill_value, Tensor):
         fill_value = fill_value.item()
     if dtype is not None and isinstance(fill_value, NUMBERS):
-        check_fits("full", fill_value, checked_dtype(dtype))
+        check_fits("full", fill_value, checked_dtype("tensor", dtype))
     value = tensor(fill_value, dtype, "cpu").numpy()
     if value.ndim:
         raise DTypeError(f"[full] expected a number, got {type(fill_value).__name__}")
@@ -280,7 +279,7 @@ def ones(
 def filled(name: str, shape: Shape, value: npt.NDArray[np.generic], device: DeviceLike | None) -> Tensor:
     """A tensor of one value, given as a 0-d array of the tensor's dtype."""
     target = open_device(device or "auto")
-    check_dtype(value.dtype)
+    checked_dtype("tensor", value.dtype)
     if target.is_host:
         if 0 < math.prod(shape) * value.itemsize <= FEW_BYTES and not listeners.captured():
             small: Tensor = empty_tensor(Tensor, shape, value.dtype, target, name)
@@ -303,7 +302,7 @@ def _with_grad(tensor: Tensor, requires_grad: bool) -> Tensor:
 
 
 def _from_array(array: npt.NDArray[Any], device: DeviceLike | None, *, copy: bool) -> Tensor:
-    check_dtype(array.dtype)
+    checked_dtype("tensor", array.dtype)
     result: Tensor = upload(Tensor, array, open_device(device or "auto"), copy=copy)
     named_cpu.note(result, device)
     return result

@@ -8,14 +8,12 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.arguments.mixed_dtypes import scalars_of_another_dtype
-from dl4all.ops.core.dtypes import default, kind_of, promoted
+from dl4all.ops.core.dtypes import KIND_RANKS, checked_dtype, default, kind_of, promoted
 from dl4all.ops.core.dtypes import finfo as finfo
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.promotion import promote
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, TensorBase
-from dl4all.ops.indexing.inplace import DTYPE_KIND_ORDER
 from dl4all.scheduler.device.current import cuda_device, set_default_device
-from dl4all.tensor.arguments import checked_dtype
 
 __all__ = [
     "can_cast",
@@ -65,7 +63,7 @@ def set_default_dtype(d: DTypeLike) -> None:
         dtype('float64')
         >>> dl.set_default_dtype(dl.float32)
     """
-    dtype = checked_dtype(d, "set_default_dtype")
+    dtype = checked_dtype("set_default_dtype", d)
     if kind_of(dtype) != "f":
         raise DTypeError(f"[set_default_dtype] expected a dtype of floats, got {dtype}")
     default.dtype = dtype
@@ -211,9 +209,9 @@ def promote_types(type1: DTypeLike, type2: DTypeLike) -> np.dtype[Any]:
         >>> dl.promote_types(dl.int64, dl.float16), dl.promote_types(dl.uint8, dl.int8)
         (dtype('float16'), dtype('int16'))
     """
-    first, second = checked_dtype(type1), checked_dtype(type2)
-    if DTYPE_KIND_ORDER[kind_of(first)] != DTYPE_KIND_ORDER[kind_of(second)]:
-        return max(first, second, key=lambda dtype: DTYPE_KIND_ORDER[kind_of(dtype)])
+    first, second = checked_dtype("promote_types", type1), checked_dtype("promote_types", type2)
+    if KIND_RANKS[first] != KIND_RANKS[second]:
+        return max(first, second, key=KIND_RANKS.__getitem__)
     return promoted(first, second)
 
 
@@ -228,5 +226,5 @@ def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:
         >>> dl.can_cast(dl.int64, dl.float16), dl.can_cast(dl.float32, dl.int64)
         (True, False)
     """
-    first, second = checked_dtype(from_), checked_dtype(to)
-    return DTYPE_KIND_ORDER[kind_of(first)] <= DTYPE_KIND_ORDER[kind_of(second)]
+    first, second = checked_dtype("can_cast", from_), checked_dtype("can_cast", to)
+    return KIND_RANKS[first] <= KIND_RANKS[second]

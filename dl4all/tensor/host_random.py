@@ -12,13 +12,13 @@ import numpy.typing as npt
 from dl4all.errors import ArgumentError, DTypeError
 from dl4all.functions.host import computed_on_host
 from dl4all.ops.core.checks import check_float
-from dl4all.ops.core.dtypes import finfo, kind_of
+from dl4all.ops.core.dtypes import checked_dtype, finfo, kind_of
 from dl4all.ops.core.expressions import philox
 from dl4all.ops.core.limits import check_shape, host_memory, integer
 from dl4all.ops.core.tensor_base import DTypeLike, Shape, TensorBase
 from dl4all.ops.random.distributions import unit_numbers
 from dl4all.ops.random.generator import Generator, default_generator
-from dl4all.tensor.arguments import checked_dtype, checked_shape
+from dl4all.tensor.arguments import checked_shape
 
 
 def integers(
@@ -35,7 +35,7 @@ def integers(
         raise ArgumentError(f"[randint] expected ints, got {low!r} and {high!r}") from None
     if not start < end:
         raise ArgumentError(f"[randint] expected low < high, got {start} and {end}")
-    result_dtype = checked_dtype(dtype, "randint")
+    result_dtype = checked_dtype("randint", dtype)
     smallest, largest = _exact_range(result_dtype)
     if start < smallest or end - 1 > largest:
         raise ArgumentError(f"[randint] numbers from {start} to {end - 1} do not fit into {result_dtype}")
@@ -53,7 +53,7 @@ def permutation(n: int, dtype: DTypeLike, generator: Generator | None) -> npt.ND
     Raises:
         ArgumentError: `n` is negative, or the numbers do not fit into the dtype.
     """
-    result_dtype = checked_dtype(dtype, "randperm")
+    result_dtype = checked_dtype("randperm", dtype)
     integer("randperm", "the number", n)
     if n < 0 or n - 1 > _exact_range(result_dtype)[1]:
         raise ArgumentError(

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.arguments import named_cpu
+from dl4all.ops.core.dtypes import checked_dtype
 from dl4all.ops.core.memory_format import MemoryFormat
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.tensor_base import DTypeLike, Shape, from_host
@@ -17,7 +18,7 @@ from dl4all.ops.random.distributions import bernoulli_, normal_, uniform_
 from dl4all.ops.random.generator import Generator, State, default_generator
 from dl4all.scheduler.device.current import device as open_device
 from dl4all.tensor import host_random
-from dl4all.tensor.arguments import DeviceLike, checked_dtype, checked_shape, float_dtype
+from dl4all.tensor.arguments import DeviceLike, checked_shape, float_dtype
 from dl4all.tensor.creation import empty, empty_like
 from dl4all.tensor.tensor import Tensor
 
@@ -328,7 +329,7 @@ def randint_like(
         [[3.0, 3.0], [3.0, 3.0]]
     """
     start, end = (0, low) if high is None else (low, high)
-    result_dtype = input.dtype if dtype is None else checked_dtype(dtype)
+    result_dtype = input.dtype if dtype is None else checked_dtype("tensor", dtype)
     target = input.device if device is None else device
     result = randint(start, end, input.shape, dtype=result_dtype, generator=generator, device=target)
     return result.requires_grad_() if requires_grad else result

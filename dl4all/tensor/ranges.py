@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError, ShapeError
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import checked_dtype, kind_of
 from dl4all.ops.core.limits import MEMORY_ELEMENTS, check_shape, host_memory, integer, real
 from dl4all.ops.core.promotion import check_fits
 from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.ops.memory.views import expand, reshape
-from dl4all.tensor.arguments import DeviceLike, checked_dtype, float_dtype
+from dl4all.tensor.arguments import DeviceLike, float_dtype
 from dl4all.tensor.creation import from_numpy, tensor, zeros
 from dl4all.tensor.tensor import Tensor
 
@@ -271,4 +271,5 @@ def _triangle(
     check_shape(name, shape)
     indices = np.tril_indices if name == "tril_indices" else np.triu_indices
     with host_memory(name):
-        return tensor(np.stack(indices(row, diagonal, col)).astype(checked_dtype(dtype)), device=device)
+        array = np.stack(indices(row, diagonal, col)).astype(checked_dtype(name, dtype))
+        return tensor(array, device=device)

@@ -66,6 +66,7 @@ class _Block:
     """A variable that is declared anew."""
 
     variable: int
+    struct: int  # type of the block as it was
     type: StorageType
     storage: int  # class
     components: int  # of an element
@@ -166,7 +167,8 @@ class _Rewriting:
     def _block(self, args: Sequence[int], elements: dict[int, int], type: StorageType) -> _Block:
         tables = self.tables
         pointer, variable, storage = args[:3]
-        members = tables.types[tables.types[pointer][1][1]][1]
+        struct_type = tables.types[pointer][1][1]
+        members = tables.types[struct_type][1]
         element = elements.get(members[0]) if len(members) == 1 else None
         if element is None or storage not in (StorageClass.UNIFORM, StorageClass.STORAGE_BUFFER):
             raise NotRewritable(f"binding {_binding(tables, variable)} is no array")
@@ -178,7 +180,7 @@ class _Rewriting:
         counts = (1, 4) if type == INT8 else (1, 2, 4)
         if op != SpirvOp.TYPE_FLOAT or operands[0] != 32 or count not in counts:
             raise NotRewritable(f"binding {_binding(tables, variable)} is no array of floats")
-        return _Block(variable, type, storage, count)
+        return _Block(variable, struct_type, type, storage, count)
 
     # Types and constants
 
@@ -221,25 +223,16 @@ class _Rewriting:
                 block.element = declared.type(SpirvOp.TYPE_VECTOR, block.scalar, count)
             nbytes = 2 * count
         array, whole = declared.id(), declared.id()
-        old = next(args for args in self._variables() if args[1] == block.variable)
-        struct_type = tables.types[old[0]][1][1]
         self.decorations += instruction(SpirvOp.DECORATE, array, Decoration.ARRAY_STRIDE, nbytes)
-        for what in tables.decorations[struct_type]:
+        for what in tables.decorations[block.struct]:
             self.decorations += instruction(SpirvOp.DECORATE, whole, what)
-        for what in tables.members[struct_type, 0]:
+        for what in tables.members[block.struct, 0]:
             value = (0,) if what == Decoration.OFFSET else ()
             self.decorations += instruction(SpirvOp.MEMBER_DECORATE, whole, 0, what, *value)
         declared.words += instruction(TYPE_RUNTIME_ARRAY, array, block.element)
         declared.words += instruction(SpirvOp.TYPE_STRUCT, whole, array)
         pointer = declared.type(SpirvOp.TYPE_POINTER, block.storage, whole)
         declared.words += instruction(SpirvOp.VARIABLE, pointer, block.variable, block.storage)
-
-    def _variables(self) -> list[Sequence[int]]:
-        return [
-            self.words[at + 1 : end]
-            for opcode, at, end in instructions(self.words)
-            if opcode == SpirvOp.VARIABLE
-        ]
 
     # Instructions
 

@@ -127,7 +127,7 @@ def test_lion_of_extreme_gradients(device: str) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
 @pytest.mark.parametrize(("cls", "options"), CASES, ids=IDS)
 def test_other_floats(cls: Any, options: dict[str, Any], dtype: str, device: str) -> None:
-    """Those of 16 bits are as float32 that is rounded after each step; PyTorch's are after each operation."""
+    """Steps of 16 bits are as of float32, rounded once at the end; PyTorch rounds after each operation."""
     half = getattr(torch, dtype) if dtype != "float64" else None
     options = {"eps": 1e-3, **options} if half is not None and cls not in (SGD, ASGD, Rprop) else options
     params, expected = mine(device, dtype), theirs("float64" if half is None else "float32")

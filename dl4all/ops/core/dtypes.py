@@ -31,6 +31,12 @@ FLOATS = frozenset((FLOAT32, *HALVES))
 KINDS = {dtype: "f" if dtype == BFLOAT16 else dtype.kind for dtype in DTYPES}
 FLOATING = frozenset(dtype for dtype, kind in KINDS.items() if kind == "f")
 
+KIND_RANKS = {dtype: {"b": 0, "u": 1, "i": 1, "f": 2}[kind] for dtype, kind in KINDS.items()}
+"""The order of the kinds, bool, integers, floats: a result has the highest kind of its operands."""
+
+
+CHOICE = f"use one of {', '.join(map(str, DTYPES))}"  # at the end of an error
+
 
 def kind_of(dtype: np.dtype[Any]) -> str:
     """NumPy's letter for a kind of dtypes: ``"f"`` for floats, ``"i"``, ``"u"`` and ``"b"``.
@@ -45,16 +51,15 @@ def checked_dtype(op: str, dtype: Any) -> np.dtype[Any]:
     """The dtype that an argument `dtype` of an op names.
 
     Raises:
-        DTypeError: it is not a dtype of tensors.
+        DTypeError: it is no dtype, or not one that tensors can have.
     """
     try:
         result: np.dtype[Any] = np.dtype(dtype)
-    except TypeError:
-        pass
-    else:
-        if result in KINDS:
-            return result
-    raise DTypeError(f"[{op}] {dtype!r} is no dtype of tensors; use one of {', '.join(map(str, DTYPES))}")
+    except TypeError as error:
+        raise DTypeError(f"[{op}] {error}; {CHOICE}") from None
+    if result not in KINDS:
+        raise DTypeError(f"[{op}] dtype {result} is not supported; {CHOICE}")
+    return result
 
 
 def promoted(first: np.dtype[Any], second: np.dtype[Any]) -> np.dtype[Any]:

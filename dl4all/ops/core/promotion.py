@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.errors import ArgumentError, DTypeError
-from dl4all.ops.core.dtypes import DTYPES, kind_of, promoted
+from dl4all.errors import ArgumentError
+from dl4all.ops.core.dtypes import DTYPES, KIND_RANKS, checked_dtype, kind_of, promoted
 from dl4all.ops.core.op import NUMBERS
 
 Promotion = Literal["common", "float"]
@@ -33,25 +33,18 @@ def promote(name: str, operands: Iterable[Any], promotion: Promotion) -> np.dtyp
     for value in values:
         if isinstance(value, NUMBERS):
             continue
-        dtype = value.dtype
-        if dtype not in DTYPES:
-            raise DTypeError(
-                f"[{name}] dtype {dtype} is not supported; use one of {', '.join(map(str, DTYPES))}"
-            )
-        if common is None or _kind(dtype) > _kind(common):
+        dtype = checked_dtype(name, value.dtype)
+        if common is None or KIND_RANKS[dtype] > KIND_RANKS[common]:
             common = dtype
-        elif _kind(dtype) == _kind(common):
+        elif KIND_RANKS[dtype] == KIND_RANKS[common]:
             common = promoted(common, dtype)
     for value in values:
-        if isinstance(value, NUMBERS) and (common is None or _kind(_number_dtype(value)) > _kind(common)):
-            common = _number_dtype(value)
+        if isinstance(value, NUMBERS):
+            dtype = _number_dtype(value)
+            if common is None or KIND_RANKS[dtype] > KIND_RANKS[common]:
+                common = dtype
     assert common is not None
     return np.dtype(np.float32) if promotion == "float" and kind_of(common) != "f" else common
-
-
-def _kind(dtype: np.dtype[Any]) -> int:
-    """The rank of a dtype's kind: bool, integers, floats."""
-    return {"b": 0, "u": 1, "i": 1, "f": 2}[kind_of(dtype)]
 
 
 def _number_dtype(value: Any) -> np.dtype[Any]:

@@ -20,7 +20,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.arguments.call_forms import INPLACE
 from dl4all.ops.core.arguments.mixed_devices import MixedDevices, on_one_device
 from dl4all.ops.core.arguments.mixed_dtypes import MixedScalars, scalars_cast
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import KIND_RANKS, kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import KERNEL_REFUSALS, Op, primitives
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
@@ -28,9 +28,6 @@ from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import copy_into, fresh_copy, overlaps_itself, owns_words, unshared
 from dl4all.ops.memory.parts import clear_region, put_region, take_region
 from dl4all.scheduler import listeners
-
-DTYPE_KIND_ORDER = {"b": 0, "u": 1, "i": 1, "f": 2}
-"""Kinds of NumPy dtypes: a result may be written to a tensor of the same or a later kind."""
 
 
 def begin_change(name: str, target: TensorBase, *others: Any) -> bool:
@@ -239,7 +236,7 @@ def _check_result(name: str, target: TensorBase, shape: Shape, dtype: np.dtype[A
         raise ShapeError(
             f"[{name}] the result of shape {shape} does not fit a tensor of shape {target.shape}"
         )
-    if DTYPE_KIND_ORDER[kind_of(dtype)] > DTYPE_KIND_ORDER[kind_of(target.dtype)]:
+    if KIND_RANKS[dtype] > KIND_RANKS[target.dtype]:
         raise DTypeError(f"[{name}] a result of {dtype} does not fit a tensor of {target.dtype}")
 
 

@@ -11,10 +11,10 @@ from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.arguments import call_forms
 from dl4all.ops.core.arguments.numpy_names import names_for, renamed
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import KIND_RANKS
 from dl4all.ops.core.op import Op, primitives
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.indexing.inplace import DTYPE_KIND_ORDER, begin_change, finish_change
+from dl4all.ops.indexing.inplace import begin_change, finish_change
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.copy import copy_into, fresh_copy
 
@@ -102,7 +102,7 @@ def _check_target(name: str, target: TensorBase, result: TensorBase) -> None:
             f"[{name}] 'out' is on {target.device}, the result on {result.device}; make it with "
             f"device={str(result.device)!r}"
         )
-    if DTYPE_KIND_ORDER[kind_of(result.dtype)] > DTYPE_KIND_ORDER[kind_of(target.dtype)]:
+    if KIND_RANKS[result.dtype] > KIND_RANKS[target.dtype]:
         raise DTypeError(f"[{name}] a result of {result.dtype} does not fit 'out', which is {target.dtype}")
     if target.shape != result.shape and target.numel():
         raise ShapeError(

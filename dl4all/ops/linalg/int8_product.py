@@ -50,9 +50,8 @@ def int8_product(input: Any, weight: TensorBase) -> Any:
             f"[int8_product] expected an input of shape (..., k) and a weight of shape (n, k), got "
             f"{input.shape} and {weight.shape}"
         )
-    if isinstance(input, BatchedTensorBase) or input.device.simulated is not None:
-        return linear(cast(input, "float32"), cast(weight, "float32"))
-    if 0 in (*input.shape, *weight.shape):
+    traced = isinstance(input, BatchedTensorBase) or input.device.simulated is not None
+    if traced or 0 in (*input.shape, *weight.shape):
         return linear(cast(input, "float32"), cast(weight, "float32"))
     count = math.prod(input.shape[:-1])
     rows = contiguous(reshape(cast(input, "float32"), count, weight.shape[1]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import checked_dtype, kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Dims, DTypeLike
 from dl4all.ops.elementwise.arithmetic import true_divide
@@ -12,7 +12,7 @@ from dl4all.ops.elementwise.comparison import isnan
 from dl4all.ops.elementwise.logic import logical_not, where
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import expand
-from dl4all.ops.reduce.reduction_kernel import axes_of, checked_dtype
+from dl4all.ops.reduce.reduction_kernel import axes_of
 from dl4all.ops.reduce.repetition import once, repetition
 from dl4all.ops.reduce.sums import mean, sum
 

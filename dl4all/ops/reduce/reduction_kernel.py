@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError
-from dl4all.ops.core.dtypes import FLOATS, kind_of
-from dl4all.ops.core.dtypes import checked_dtype as checked_dtype
+from dl4all.ops.core.dtypes import FLOATS, checked_dtype, kind_of
 from dl4all.ops.core.kernels import launch
 from dl4all.ops.core.kernels.launch import ceil_div, pack, shader
 from dl4all.ops.core.kernels.push_block import PushBlock

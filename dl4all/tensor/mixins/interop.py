@@ -67,12 +67,18 @@ TYPE_CODE_AT = {b"dltensor": 20, b"dltensor_versioned": 52}
 
 
 def _type_code(capsule: Any) -> ctypes.c_uint8:
-    """The type code in a DLPack capsule: NumPy exchanges no bfloat16, and words of 16 bits instead."""
+    """The type code in a DLPack capsule: NumPy exchanges no bfloat16, and words of 16 bits instead.
+
+    Raises:
+        ValueError: it is no capsule, or its memory was taken before.
+    """
     name_of, address_of = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     name_of.restype, address_of.restype = ctypes.c_char_p, ctypes.c_void_p
     name = name_of(ctypes.py_object(capsule))
+    if name not in TYPE_CODE_AT:
+        raise ValueError(f"a capsule named {name!r}; one can be taken once")
     address = address_of(ctypes.py_object(capsule), ctypes.c_char_p(name))
-    return ctypes.c_uint8.from_address((address or 0) + TYPE_CODE_AT[name or b"dltensor"])
+    return ctypes.c_uint8.from_address(address + TYPE_CODE_AT[name])
 
 
 @dataclass
@@ -96,16 +102,15 @@ def array_from_dlpack(source: Any) -> npt.NDArray[Any]:
         DTypeError: the object has no ``__dlpack__``, or is not on the CPU.
     """
     try:
-        device = source.__dlpack_device__()
-        capsule = source.__dlpack__() if device[0] == DLPACK_CPU[0] else None
-        code = ctypes.c_uint8(DLPACK_INT) if capsule is None else _type_code(capsule)
-        if code.value != DLPACK_BFLOAT:
-            return np.from_dlpack(source)
-        code.value = DLPACK_INT
-        array = np.from_dlpack(_ExportedOnce(capsule, device)).view(BFLOAT16)
+        device, capsule = source.__dlpack_device__(), source.__dlpack__()
+        code = _type_code(capsule)
+        is_bfloat16 = code.value == DLPACK_BFLOAT
+        if is_bfloat16:
+            code.value = DLPACK_INT
+        array = np.from_dlpack(_ExportedOnce(capsule, device))
+        return array.view(BFLOAT16) if is_bfloat16 else array
     except (AttributeError, TypeError, BufferError, RuntimeError, ValueError) as error:
         raise DTypeError(f"[from_dlpack] expected an object with __dlpack__ on the CPU: {error}") from None
-    return array
 
 
 def reduce(tensor: TensorBase) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.arguments import named_cpu
-from dl4all.ops.core.dtypes import DTYPES, kind_of
+from dl4all.ops.core.dtypes import DTYPES, checked_dtype, kind_of
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, Shape, Size, TensorBase
 from dl4all.ops.memory import transfer
@@ -17,7 +17,7 @@ from dl4all.ops.random.distributions import bernoulli_
 from dl4all.ops.random.generator import Generator
 from dl4all.scheduler.device.current import device as open_device
 from dl4all.tensor import host_random
-from dl4all.tensor.arguments import ArrayLike, DeviceLike, checked_dtype, checked_shape
+from dl4all.tensor.arguments import ArrayLike, DeviceLike, checked_shape
 
 T = TypeVar("T", bound="NewTensors")
 
@@ -135,7 +135,7 @@ class NewTensors(TensorBase):
             [1.0, 2.0]
         """
         array = transfer.download(data) if isinstance(data, TensorBase) else np.asarray(data)
-        result_dtype = self.dtype if dtype is None else checked_dtype(dtype)
+        result_dtype = self.dtype if dtype is None else checked_dtype("tensor", dtype)
         if kind_of(array.dtype) not in "biuf":
             raise DTypeError(f"[new_tensor] expected numbers of one of {', '.join(map(str, DTYPES))}")
         target = self.device if device is None else open_device(device)
@@ -177,7 +177,7 @@ def _new(
     value: Scalar | None = None,
 ) -> T:
     """A tensor for the methods ``new_*``: filled with a value, or with undefined contents."""
-    result_dtype = tensor.dtype if dtype is None else checked_dtype(dtype)
+    result_dtype = tensor.dtype if dtype is None else checked_dtype("tensor", dtype)
     target = tensor.device if device is None else open_device(device)
     result: T
     if target is tensor.device:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from dl4all.errors import DTypeError
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import KIND_RANKS, promoted
 from dl4all.ops.core.primitives import primitives
 from dl4all.ops.core.tensor_base import TensorBase
-
-KINDS = {"b": 0, "u": 1, "i": 1, "f": 2}
-"""The order of the kinds of dtypes."""
 
 
 class MixedScalars(DTypeError):
@@ -27,8 +25,8 @@ def scalars_of_another_dtype(operands: Sequence[Any]) -> list[TensorBase]:
     [3.0]
     """
     tensors = [operand for operand in operands if isinstance(operand, TensorBase)]
-    highest = max(KINDS[kind_of(tensor.dtype)] for tensor in tensors)
-    counting = [tensor for tensor in tensors if KINDS[kind_of(tensor.dtype)] == highest]
+    highest = max(KIND_RANKS[tensor.dtype] for tensor in tensors)
+    counting = [tensor for tensor in tensors if KIND_RANKS[tensor.dtype] == highest]
     dtypes = {tensor.dtype for tensor in counting if tensor.shape}
     return [tensor for tensor in counting if dtypes and not tensor.shape and tensor.dtype not in dtypes]
 
@@ -37,7 +35,9 @@ def scalars_cast(operands: Sequence[Any]) -> list[Any]:
     """Operands of which those without axes have the dtype of the others, with their history."""
     scalars = {id(tensor) for tensor in scalars_of_another_dtype(operands)}
     with_axes = [operand for operand in operands if isinstance(operand, TensorBase) and operand.shape]
-    target = max(with_axes, key=lambda tensor: (KINDS[kind_of(tensor.dtype)], tensor.dtype.itemsize)).dtype
+    highest = max(KIND_RANKS[operand.dtype] for operand in with_axes)
+    dtypes = (operand.dtype for operand in with_axes if KIND_RANKS[operand.dtype] == highest)
+    target = functools.reduce(promoted, dtypes)
     return [
         primitives.cast(operand, dtype=target.name) if id(operand) in scalars else operand
         for operand in operands
