@@ -118,6 +118,21 @@ def test_parameters_and_gradients_stay_float32(half: str, device: str) -> None:
     assert 0 < difference < 0.05 * np.abs(expected).max()
 
 
+def test_gradients_are_computed_in_the_dtype_of_their_ops(half: str, device: str) -> None:
+    """Whether or not the backward pass lies in a block: of float32 they have the same bits."""
+    numbers = np.random.default_rng(0)
+    weight, x = (numbers.standard_normal((7, 7)).astype(np.float32) for _ in range(2))
+    found = []
+    for within in (False, True):
+        parameter = dl.tensor(weight, device=device, requires_grad=True)
+        loss = (dl.tensor(x, device=device) @ parameter).square().mean()
+        with dl.autocast(kind(device), dtype=half, enabled=within):
+            loss.backward()
+        assert parameter.grad is not None
+        found.append(parameter.grad.numpy())
+    np.testing.assert_array_equal(*found)
+
+
 def test_a_parameter_is_cast_once_in_a_block(device: str) -> None:
     layer, x = dl.nn.Linear(6, 6).to(device), dl.randn(2, 6, device=device)
     with dl.autocast(kind(device), dtype="bfloat16"):

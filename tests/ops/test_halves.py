@@ -104,6 +104,14 @@ def test_every_pattern_is_widened_and_rounded_as_numpy_does(dtype: str, device: 
         assert bits(dl.tensor(near, device=device).to(dtype)) == bits(near.astype(dtype))
 
 
+@pytest.mark.parametrize("dtype", NAMES)
+def test_every_nan_stays_one(dtype: str, device: str) -> None:
+    """Those whose bits are all in the lower half, and those that rounding would carry into the sign, too."""
+    nans = np.array([0x7F800001, 0x7FFFFFFF, 0xFF800001, 0xFFFFFFFF, 0x7FC00000], np.uint32).view(np.float32)
+    for array in (nans, np.tile(nans, 4)):
+        assert np.isnan(dl.tensor(array, device=device).to(dtype).float().numpy()).all()
+
+
 @each("order", list(itertools.permutations(("float32", *NAMES))))
 def test_dtypes_in_turn_use_no_kernel_of_another_one(order: tuple[str, ...], device: str) -> None:
     """Kernels, plans and compiled graphs are kept by the dtypes of all operands."""
