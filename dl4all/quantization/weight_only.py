@@ -117,10 +117,6 @@ class QuantizedLinear(Module):
 Filter = Callable[[Module, str], bool]
 
 
-def _is_linear(module: Module, name: str) -> bool:
-    return isinstance(module, Linear)
-
-
 def quantize_(
     model: Module, config: Int8WeightOnlyConfig, filter_fn: Filter | None = None, device: Any = None
 ) -> None:
@@ -132,12 +128,12 @@ def quantize_(
     Args:
         model: the network; a single ``Linear`` has no place for another layer.
         config: what becomes of the weights.
-        filter_fn: ``filter_fn(module, name)`` says which linear layers are replaced; by default all.
+        filter_fn: ``filter_fn(module, name)`` says which of the linear layers are replaced; by default all.
         device: moves the network first, if it is given.
 
     Raises:
-        ArgumentError: the config is unknown, the model is a linear layer itself, the filter takes a module
-            that is none, or a weight has no scale. Nothing is replaced then.
+        ArgumentError: the config is unknown, the model is a linear layer itself, or a weight has no scale.
+            Nothing is replaced then.
 
     Example:
         >>> import dl4all as dl
@@ -152,19 +148,14 @@ def quantize_(
         raise ArgumentError("[quantize_] a Linear has no place for another layer; use QuantizedLinear(layer)")
     if device is not None:
         model.to(device)
-    chosen = filter_fn or _is_linear
-    replaced: list[tuple[Module, str, QuantizedLinear]] = []
-    for path, parent in list(model.named_modules()):
-        for name, child in parent.named_children():
-            whole = f"{path}.{name}" if path else name
-            if isinstance(parent, MultiheadAttention) or not chosen(child, whole):
-                continue
-            if not isinstance(child, Linear):
-                raise ArgumentError(
-                    f"[quantize_] the filter takes {whole}, a {type(child).__name__}; only Linear layers can "
-                    "be quantised"
-                )
-            replaced.append((parent, name, QuantizedLinear(child)))
-    for parent, name, layer in replaced:
-        layer.train(parent.training)
-        setattr(parent, name, layer)
+    places: list[tuple[Module, str, Linear]] = []
+    for path, layer in model.named_modules(remove_duplicate=False):
+        if not isinstance(layer, Linear):
+            continue
+        of_parent, _, name = path.rpartition(".")
+        parent = model.get_submodule(of_parent)
+        if not isinstance(parent, MultiheadAttention) and (filter_fn is None or filter_fn(layer, path)):
+            places.append((parent, name, layer))
+    replacements = {layer: QuantizedLinear(layer).train(layer.training) for _, _, layer in places}
+    for parent, name, layer in places:
+        setattr(parent, name, replacements[layer])
