@@ -390,7 +390,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "is_anomaly_enabled": "dl.autograd.detect_anomaly",
         "is_inference_mode_enabled": "dl.is_grad_enabled",
         "package": "dl.save",
-        "quantization": "float16: model.half()",
         "range": "dl.arange",
         "set_anomaly_enabled": "dl.autograd.detect_anomaly",
         "solve": "numpy.linalg.solve on x.numpy()",
