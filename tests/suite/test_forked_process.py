@@ -99,3 +99,15 @@ def test_an_end_before_anybody_asks_for_the_number(monkeypatch: pytest.MonkeyPat
     )
     assert process.communicate()[0] == f"{process.pid}\n"
     assert process.returncode == 3
+
+
+def test_the_server_outlives_a_test_that_has_given_up() -> None:
+    """As after an interrupt between the start of a process and its end."""
+    process = ForkedProcess([sys.executable, "-c", "print(input())"], stdin=subprocess.PIPE, text=True)
+    assert process._status is not None
+    process._status.close()
+    assert process.stdin is not None
+    process.stdin.close()
+    time.sleep(0.3)
+    assert run_forked([sys.executable, "-c", "print(7)"], check=True).stdout == "7\n"
+    process.returncode = 0

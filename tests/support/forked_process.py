@@ -7,6 +7,7 @@ second.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import importlib
@@ -156,7 +157,8 @@ def serve(requests: socket.socket) -> list[Any]:
             if ended in ready:
                 ended.recv(4096)
                 while children and (found := os.waitpid(-1, os.WNOHANG))[0]:
-                    with children.pop(found[0]) as status:
+                    # A test that has given up does not listen any more.
+                    with children.pop(found[0]) as status, contextlib.suppress(BrokenPipeError):
                         status.send(str(found[1]).encode())
             if requests in ready:
                 request, handles, _, _ = socket.recv_fds(requests, LONGEST, 4)
@@ -167,7 +169,8 @@ def serve(requests: socket.socket) -> list[Any]:
                     children[pid] = status
                     for handle in handles:
                         os.close(handle)
-                    status.send(str(pid).encode())
+                    with contextlib.suppress(BrokenPipeError):
+                        status.send(str(pid).encode())
                     continue
                 break
     signal.set_wakeup_fd(-1)
