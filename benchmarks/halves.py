@@ -3,8 +3,8 @@
     python benchmarks/halves.py [--device vulkan:0] [--repeat 9] [--only relu]
 
 Each line is one interleaved run (benchmarks/turns.py); times are medians, ratios are over float32's.
-"autocast" has parameters of float32 within ``dl.autocast(dtype=dl.bfloat16)``, "int8" weights of int8. Bytes
-are the most that the device's allocator had in use at a time during a step, over float32's.
+"autocast" has parameters of float32 within ``dl.autocast(dtype=dl.bfloat16)``, CONFIGS have weights in few
+bits. Bytes are the most that the device's allocator had in use at a time during a step, over float32's.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ from rich.table import Table
 import dl4all as dl
 from benchmarks.turns import in_turn
 from dl4all.nn import functional as F
-from dl4all.quantization import QuantizedLinear
 
 DTYPES = ("float32", "bfloat16", "float16")
 Call = Callable[[], Any]
 
+CONFIGS = {
+    "int8": dl.quantization.Int8WeightOnlyConfig(),
+    "int8 x int8": dl.quantization.Int8DynamicActivationInt8WeightConfig(),
+    "int4": dl.quantization.Int4WeightOnlyConfig(),
+}
 ROW = "one row by 4096x4096"
 OPS: dict[str, tuple[tuple[tuple[int, ...], ...], Callable[..., Any]]] = {
     "relu, 4M": (((4096, 1024),), lambda x: x.relu()),
@@ -54,9 +58,15 @@ def op_calls(name: str, device: str) -> dict[str, Call]:
     calls = {dtype: call(dtype) for dtype in DTYPES}
     if name == ROW:
         layer = dl.nn.Linear(4096, 4096, bias=False).to(device)
-        small, x = QuantizedLinear(layer), dl.tensor(arrays[0], device=device)
-        calls["int8"] = lambda: _waited(small(x), device)
+        x = dl.tensor(arrays[0], device=device)
+        for kind, config in CONFIGS.items():
+            calls[kind] = _layer_call(copy.deepcopy(layer), config, x, device)
     return calls
+
+
+def _layer_call(layer: Any, config: Any, x: Any, device: str) -> Call:
+    dl.quantization.quantize_(layer, config)
+    return lambda: _waited(layer(x), device)
 
 
 def _waited(result: Any, device: str) -> Any:
@@ -126,7 +136,7 @@ def peak(call: Call, device: str) -> int:
 @click.option("--only", default="", help="Lines whose names have this text.")
 def main(device: str, repeat: int, only: str) -> None:
     """float16 and bfloat16 beside float32."""
-    table = Table("", "float32, ms", "bfloat16", "float16", "autocast", "int8", "bytes of autocast")
+    table = Table("", "float32, ms", "bfloat16", "float16", "autocast", *CONFIGS, "bytes of autocast")
     makers: dict[str, Callable[[], dict[str, Call]]] = {
         **{name: lambda name=name: op_calls(name, device) for name in OPS},  # type: ignore[misc]
         "ResNet-18, forward": lambda: forward_calls(device),
@@ -139,7 +149,7 @@ def main(device: str, repeat: int, only: str) -> None:
         calls = make()
         times = in_turn(calls, repeat, warm_up=3, least=20.0)
         median = {dtype: statistics.median(t.clock) for dtype, t in times.items()}
-        others = (*DTYPES[1:], "autocast", "int8")
+        others = (*DTYPES[1:], "autocast", *CONFIGS)
         ratios = [f"{median[d] / median['float32']:.2f}" if d in median else "" for d in others]
         share = ""
         if "autocast" in calls:

@@ -31,6 +31,9 @@ class PlacementMethods:
     def _own_state(self, prefix: str, persistent: bool = False) -> Iterator[tuple[str, Tensor]]:
         raise NotImplementedError
 
+    keeps_dtype: bool = False
+    """Whether the module's own tensors keep their dtypes when the floats of a network are converted."""
+
     def to(
         self: M,
         *targets: DeviceLike | DTypeLike | TensorBase | bool,
@@ -63,9 +66,10 @@ class PlacementMethods:
                 f"[to] networks are made of floats, got {float_dtype}; convert its inputs instead"
             )
         changes: dict[int, tuple[Tensor, Device, np.dtype[Any]]] = {}  # a tensor may have several names
+        kept = {id(t) for _, m in state.walk(self) if m.keeps_dtype for t in _dense(m._own_state(""))}
         for tensor in _dense(self._state()):
             new_device = target or tensor.device
-            is_float = kind_of(tensor.dtype) == "f"
+            is_float = kind_of(tensor.dtype) == "f" and id(tensor) not in kept
             new_dtype = float_dtype if float_dtype is not None and is_float else tensor.dtype
             if tensor.device is not new_device or tensor.dtype != new_dtype:
                 changes[id(tensor)] = tensor, new_device, new_dtype

@@ -1,24 +1,34 @@
 #version 450
 // y[r, f] = sum over i of x[r, i] * w[f, i] (+ bias[f]). The rows of both operands lie along the sum, so each weight is
-// read once for ROWS rows. There are two methods:
+// read once for ROWS rows. One workgroup computes FEATURES features: its invocations read neighbours, VEC numbers at a
+// time, those of x once for all features, and their sums are added in shared memory.
 //
-//  TREE=0  one invocation computes one feature, from the first product to the last
-//  TREE=1  one workgroup computes one feature: its invocations read neighbours, and their sums are added in a tree
-//          in shared memory. For GPUs, where invocations that read far apart wait for each other.
+// BITS=4 has w in blocks of 32 weights q from 0 to 15, which stand for (q - 8) * scale: byte i of 16 holds weights i
+// and i + 16. A float16 scale serves p.blocks of them, within a row.
 #extension GL_GOOGLE_include_directive : require
-const uint ROWS = 4;
-const uint SIZE = 64;
 layout(local_size_x = SIZE) in;
-layout(binding = 0) readonly buffer X { float x[]; };
-layout(binding = 1) readonly buffer W { float w[]; };
-#if BIAS
-layout(binding = 2) readonly buffer Bias { float bias[]; };
-layout(binding = 3) writeonly buffer Y { float y[]; };
+#if VEC == 4
+#define NUMBERS vec4
 #else
-layout(binding = 2) writeonly buffer Y { float y[]; };
+#define NUMBERS float
 #endif
+layout(binding = 0) readonly buffer X { NUMBERS x[]; };
+#if BITS == 4
+layout(binding = 1) readonly buffer W { uvec4 w[]; };
+layout(binding = 2) readonly buffer Scales { uint scales[]; };
+#else
+layout(binding = 1) readonly buffer W { NUMBERS w[]; };
+#endif
+#define NEXT (2 + (BITS == 4 ? 1 : 0))
+#if BIAS
+layout(binding = NEXT) readonly buffer Bias { float bias[]; };
+#endif
+layout(binding = NEXT + BIAS) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint rows, features, inner, x_offset, w_offset;
+#if BITS == 4
+    uint scale_offset, blocks;
+#endif
 #if BIAS
     uint bias_offset;
 #endif
@@ -26,48 +36,74 @@ layout(push_constant) uniform Push {
     EPILOGUE_PUSH
 #endif
 } p;
-#define FIRST_OPERAND (BIAS + 3)
+#define FIRST_OPERAND (NEXT + BIAS + 1)
 #include "epilogue.glsl"
-#if TREE
-shared vec4 sums[SIZE];
+
+void store(const float sum, const uint r, const uint f) {
+    if (r >= p.rows || f >= p.features) return;
+    const uint at = r * p.features + f;
+#if BIAS
+    y[at] = epilogue(sum + bias[p.bias_offset + f], at, r, f);
+#else
+    y[at] = epilogue(sum, at, r, f);
 #endif
+}
+
+shared float sums[SIZE][ROWS * FEATURES];
 
 void main() {
-#if TREE
-    const uint f = gl_WorkGroupID.x, me = gl_LocalInvocationID.x, step = SIZE;
-#else
-    const uint f = gl_GlobalInvocationID.x, me = 0, step = 1;
-    if (f >= p.features) return;
-#endif
-    const uint w_start = p.w_offset + f * p.inner;
-#if BIAS
-    const float start = me == 0 ? bias[p.bias_offset + f] : 0.0;
-#else
-    const float start = 0.0;
-#endif
-    // Rows past the end repeat the last one and are not stored.
-    const uint r = gl_WorkGroupID.y * ROWS;
-    const uint last = p.rows - 1;
-    const uint x0 = p.x_offset + r * p.inner;
-    const uint x1 = p.x_offset + min(r + 1, last) * p.inner;
-    const uint x2 = p.x_offset + min(r + 2, last) * p.inner;
-    const uint x3 = p.x_offset + min(r + 3, last) * p.inner;
-    vec4 sum = vec4(start);
-    for (uint i = me; i < p.inner; i += step) {
-        sum += w[w_start + i] * vec4(x[x0 + i], x[x1 + i], x[x2 + i], x[x3 + i]);
+    const uint me = gl_LocalInvocationID.x;
+    const uint first_row = gl_WorkGroupID.y * ROWS, first_feature = gl_WorkGroupID.x * FEATURES;
+    // Rows and features past the end repeat the last one and are not stored.
+    uint x_at[ROWS], feature[FEATURES];
+    float sum[ROWS][FEATURES];
+    for (uint r = 0; r < ROWS; ++r) {
+        x_at[r] = (p.x_offset + min(first_row + r, p.rows - 1) * p.inner) / VEC;
+        for (uint f = 0; f < FEATURES; ++f) sum[r][f] = 0.0;
     }
-#if TREE
-    sums[me] = sum;
-    for (uint reach = SIZE / 2; reach > 0; reach /= 2) {
-        barrier();
-        if (me < reach) sums[me] += sums[me + reach];
+    for (uint f = 0; f < FEATURES; ++f) feature[f] = min(first_feature + f, p.features - 1);
+#if BITS == 4
+    const uint blocks = p.inner / 32;
+    for (uint i = me; i < blocks; i += SIZE) {
+        uvec4 words[FEATURES];
+        float dots[ROWS][FEATURES];
+        for (uint f = 0; f < FEATURES; ++f) {
+            words[f] = w[p.w_offset / 16 + feature[f] * blocks + i];
+            for (uint r = 0; r < ROWS; ++r) dots[r][f] = 0.0;
+        }
+        for (uint part = 0; part < 4; ++part) {
+            for (uint r = 0; r < ROWS; ++r) {
+                const vec4 low = x[x_at[r] + i * 8 + part], high = x[x_at[r] + i * 8 + part + 4];
+                for (uint f = 0; f < FEATURES; ++f) {
+                    const uvec4 bytes = uvec4(words[f][part]) >> uvec4(0, 8, 16, 24);
+                    dots[r][f] += dot(vec4(bytes & 15u) - 8.0, low) + dot(vec4((bytes >> 4) & 15u) - 8.0, high);
+                }
+            }
+        }
+        for (uint f = 0; f < FEATURES; ++f) {
+            const uint at = p.scale_offset + (feature[f] * blocks + i) / p.blocks;
+            const vec2 pair = unpackHalf2x16(scales[at / 2]);
+            const float scale = (at & 1u) == 0 ? pair.x : pair.y;
+            for (uint r = 0; r < ROWS; ++r) sum[r][f] += dots[r][f] * scale;
+        }
     }
-    if (me > 0) return;
-    sum = sums[0];
+#else
+    for (uint i = me; i < p.inner / VEC; i += SIZE) {
+        NUMBERS numbers[ROWS];
+        for (uint r = 0; r < ROWS; ++r) numbers[r] = x[x_at[r] + i];
+        for (uint f = 0; f < FEATURES; ++f) {
+            const NUMBERS weights = w[(p.w_offset + feature[f] * p.inner) / VEC + i];
+            for (uint r = 0; r < ROWS; ++r) sum[r][f] += dot(weights, numbers[r]);
+        }
+    }
 #endif
-    const uint at = r * p.features + f;
-    y[at] = epilogue(sum.x, at, r, f);
-    if (r + 1 < p.rows) y[at + p.features] = epilogue(sum.y, at + p.features, r + 1, f);
-    if (r + 2 < p.rows) y[at + 2 * p.features] = epilogue(sum.z, at + 2 * p.features, r + 2, f);
-    if (r + 3 < p.rows) y[at + 3 * p.features] = epilogue(sum.w, at + 3 * p.features, r + 3, f);
+    for (uint r = 0; r < ROWS; ++r) {
+        for (uint f = 0; f < FEATURES; ++f) sums[me][r * FEATURES + f] = sum[r][f];
+    }
+    barrier();
+    for (uint k = me; k < ROWS * FEATURES; k += SIZE) {
+        float total = 0.0;
+        for (uint i = 0; i < SIZE; ++i) total += sums[i][k];
+        store(total, first_row + k / FEATURES, first_feature + k % FEATURES);
+    }
 }

@@ -67,7 +67,7 @@ def test_the_table() -> None:
     assert second == [
         "linear",
         "one layer",
-        "invocation",
+        "8x8",
         "3.000",
         "2.000",
         "33 %",
@@ -77,11 +77,11 @@ def test_the_table() -> None:
 
 def test_what_was_found_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     place = dl.device("vulkan:0")
-    assert autotune.choose(matvec.SPACE, place, matvec.MatvecProblem(1, 40, 70)) == "invocation"
+    assert autotune.choose(matvec.SPACE, place, matvec.MatvecProblem(1, 40, 70)) == matvec.WORKGROUPS["8x8"]
     invoke("--kernel", "linear")
     for tables in (place.tables, {}):  # this process, and another one
         monkeypatch.setattr(place, "tables", tables)
-        assert autotune.choose(matvec.SPACE, place, matvec.MatvecProblem(2, 50, 100)) == "tiles"
+        assert autotune.choose(matvec.SPACE, place, matvec.MatvecProblem(2, 50, 102)) == "tiles"
     x, w = (dl.randn(*shape, device="vulkan:0") for shape in ((1, 70), (40, 70)))
     got = dl.nn.functional.linear(x, w).numpy()
     np.testing.assert_allclose(got, x.numpy() @ w.detach().numpy().T, atol=1e-4)
@@ -96,9 +96,9 @@ def test_json() -> None:
         "kernel": "linear",
         "problem": "one layer",
         "failure": "",
-        "usual": "invocation",
+        "usual": "8x8",
         "chosen": "tiles",
-        "seconds": {"invocation": 0.003, "workgroup": 0.003, "tiles": 0.002},
+        "seconds": {"8x8": 0.003, "64x4": 0.003, "tiles": 0.002},
         "refused": {},
         "finished": True,
     }
@@ -109,7 +109,7 @@ def test_reset() -> None:
     place = dl.device("vulkan:0")
     assert "Forgot 0 results of vulkan:0." in invoke("--reset", "--kernel", "gemm")
     assert "Forgot 1 results of vulkan:0." in invoke("--reset")
-    assert autotune.choose(matvec.SPACE, place, matvec.MatvecProblem(1, 40, 70)) == "invocation"
+    assert autotune.choose(matvec.SPACE, place, matvec.MatvecProblem(1, 40, 70)) == matvec.WORKGROUPS["8x8"]
 
 
 def test_a_wrong_candidate_is_reported_and_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_a_wrong_candidate_is_reported_and_not_chosen(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(matvec, "matvec_with_method", wrong)
     text = invoke("--kernel", "linear")
-    assert "linear: tiles is not used on this driver: differs from invocation by" in text
+    assert "linear: tiles is not used on this driver: differs from 8x8 by" in text
     assert rows(text)[0][-1] == "the same"
 
 

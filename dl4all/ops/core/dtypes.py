@@ -13,7 +13,7 @@ import numpy as np
 from dl4all.errors import DTypeError
 
 FLOAT32, FLOAT16, BFLOAT16 = (np.dtype(t) for t in (np.float32, np.float16, ml_dtypes.bfloat16))
-INT8, INT16 = np.dtype(np.int8), np.dtype(np.int16)
+INT8, INT16, INT32, UINT8 = (np.dtype(t) for t in (np.int8, np.int16, np.int32, np.uint8))
 
 DTYPES = (
     FLOAT32,

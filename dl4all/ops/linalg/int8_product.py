@@ -18,6 +18,7 @@ from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import contiguous, reshape
 
 KERNEL = WorkKernel("int8_product")
+MAX_HOST_ROWS = 15  # with more, the CPU widens the weight once
 
 
 def int8_product(input: Any, weight: TensorBase) -> Any:
@@ -51,9 +52,10 @@ def int8_product(input: Any, weight: TensorBase) -> Any:
             f"{input.shape} and {weight.shape}"
         )
     traced = isinstance(input, BatchedTensorBase) or input.device.simulated is not None
-    if traced or 0 in (*input.shape, *weight.shape):
-        return linear(cast(input, "float32"), cast(weight, "float32"))
     count = math.prod(input.shape[:-1])
+    widened = input.device.is_host and count > MAX_HOST_ROWS
+    if traced or widened or 0 in (*input.shape, *weight.shape):
+        return linear(cast(input, "float32"), cast(weight, "float32"))
     rows = contiguous(reshape(cast(input, "float32"), count, weight.shape[1]))
     shape = (count, weight.shape[0])
     out: TensorBase = empty(type(input).result_class, shape, FLOAT32, input.device, "int8_product")

@@ -12,19 +12,16 @@ from dl4all.errors import ShapeError
 from dl4all.ops.core.arguments.tensor_like import TensorLike, TensorLikeFound
 from dl4all.ops.core.checks import check_numbers
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE
 from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.elementwise.arithmetic import add
 from dl4all.ops.linalg.dot_product import DOT_SHADERS, run_dot
 from dl4all.ops.linalg.gemm import GEMM_SHADERS
-from dl4all.ops.linalg.matvec import MATVEC, WORKGROUP, matvec
+from dl4all.ops.linalg.matvec import MATVEC
 from dl4all.ops.linalg.strided_matmul import strided_matmul
 from dl4all.ops.memory.views import contiguous, reshape, transpose
 from dl4all.ops.reduce.repetition import fold_product
 from dl4all.ops.reduce.sums import sum_to
-
-MATVEC_MAX_ROWS = 4  # with more rows, the tiles of gemm are faster
 
 
 def _matmul_shapes(a: Shape, b: Shape) -> tuple[Shape, Shape, Shape]:
@@ -107,7 +104,7 @@ def _reshape(tensor: Any, shape: Shape) -> Any:
 @op(
     infer=_infer_matmul,
     flops=_matmul_flops,
-    kernel=Kernel(_run_matmul, (*GEMM_SHADERS, *DOT_SHADERS)),
+    kernel=Kernel(_run_matmul, (*GEMM_SHADERS, *DOT_SHADERS, *MATVEC.values())),
     examples=(
         example((13, 7), (7, 11)),
         example((64, 36), (36, 200)),
@@ -194,12 +191,8 @@ def run_linear(out: TensorBase, input: TensorBase, weight: TensorBase, bias: Ten
     w = weight if bias is None else contiguous(weight)
     b = None if bias is None else contiguous(bias)
     features, inner = w.shape
-    rows = out.numel() // features
-    if rows > MATVEC_MAX_ROWS or features > MAX_GRID_SIZE * WORKGROUP:
-        matrix = x.strided_view((rows, inner), (inner, 1), x.offset)
-        strided_matmul(out, matrix, w.strided_view((inner, features), w.strides[::-1], w.offset), b)
-        return
-    matvec(out, x, contiguous(w), b, rows)
+    matrix = x.strided_view((out.numel() // features, inner), (inner, 1), x.offset)
+    strided_matmul(out, matrix, w.strided_view((inner, features), w.strides[::-1], w.offset), b)
 
 
 def _linear_flops(input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> int:

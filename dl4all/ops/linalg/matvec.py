@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from dl4all.ops.core.kernels import autotune
-from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, run, shader
+from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, as_bits, ceil_div, run, shader
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GemmProblem, gemm
 from dl4all.runtime.device_info import DeviceInfo
+from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device.device import Device
 
-WORKGROUP = 64
-ROWS = 4  # of the input that one invocation, or workgroup, computes together
-MAX_INNER_BITS = 17  # longer sums are one class for the tuner
+MATVEC_MAX_ROWS = 8  # with more rows, the tiles of gemm are faster
+MAX_ROWS = 4  # of the input that one workgroup computes together
+MAX_INNER_BITS = 20  # longer sums are one class for the tuner
 MAX_LOOP_BITS = 16  # of the loop count that every device allows: llvmpipe leaves a loop after 65535 rounds
+BLOCK = 32  # weights of 4 bits that are read together
+MAX_FEATURES = MAX_GRID_SIZE * 4
 
 
 class MatvecProblem(NamedTuple):
@@ -26,19 +29,44 @@ class MatvecProblem(NamedTuple):
     inner: int
 
 
-Method = Literal["invocation", "workgroup", "tiles"]
-"""The unit that computes an output feature: an invocation, a workgroup, or a tile of :func:`gemm`."""
+class Workgroup(NamedTuple):
+    """The invocations that add up together, and the output features that they compute."""
 
-METHODS: dict[str, Method] = {"invocation": "invocation", "workgroup": "workgroup", "tiles": "tiles"}
+    size: int
+    features: int
+
+
+Method = Workgroup | Literal["tiles"]
+"""The unit that computes output features: a workgroup, or a tile of :func:`gemm`."""
+
+WORKGROUPS = {"8x8": Workgroup(8, 8), "64x4": Workgroup(64, 4)}
+METHODS: dict[str, Method] = {**WORKGROUPS, "tiles": "tiles"}
 LINEAR = "uint rows, features, inner, x_offset, w_offset"
 MATVEC_PUSH = {
-    bias: PushBlock("linalg/linear.comp", LINEAR + (", bias_offset;" if bias else ";"), BIAS=int(bias))
+    False: PushBlock("linalg/linear.comp", LINEAR + ";", BIAS=0, BITS=32),
+    True: PushBlock("linalg/linear.comp", LINEAR + ", bias_offset;", BIAS=1, BITS=32),
+}
+INT4_PUSH = PushBlock("linalg/linear.comp", LINEAR + ", scale_offset, blocks;", BITS=4)
+
+
+def _shader(workgroup: Workgroup, rows: int, step: int, *, bias: bool = False, bits: int = 32) -> Shader:
+    size, features = workgroup
+    return shader(
+        "linalg/linear.comp", SIZE=size, FEATURES=features, ROWS=rows, VEC=step, BIAS=int(bias), BITS=bits
+    )
+
+
+MATVEC = {
+    (workgroup, rows, step, bias): _shader(workgroup, rows, step, bias=bias)
+    for workgroup in WORKGROUPS.values()
+    for rows in (1, 2, MAX_ROWS)
+    for step in (1, 4)  # numbers that an invocation reads at once
     for bias in (False, True)
 }
-MATVEC = {
-    (method, bias): shader("linalg/linear.comp", TREE=int(method == "workgroup"), BIAS=int(bias))
-    for method in ("invocation", "workgroup")
-    for bias in (False, True)
+INT4 = {
+    (workgroup, rows): _shader(workgroup, rows, 4, bits=4)
+    for workgroup in WORKGROUPS.values()
+    for rows in (1, 2, MAX_ROWS)
 }
 
 
@@ -64,27 +92,49 @@ def matvec_with_method(
     push = MATVEC_PUSH[bias is not None].pack(
         rows, features, inner, *(operand.offset for operand in operands)
     )
-    groups = (features if method == "workgroup" else ceil_div(features, WORKGROUP), ceil_div(rows, ROWS), 1)
-    run(MATVEC[method, bias is not None], groups, push, *operands, out, flops=2 * rows * features * inner)
+    together = _rows_together(rows)
+    step = 1 if (inner | x.offset | w.offset) % 4 else 4
+    code = MATVEC[method, together, step, bias is not None]
+    groups = (ceil_div(features, method.features), ceil_div(rows, together), 1)
+    run(code, groups, push, *operands, out, flops=2 * rows * features * inner)
+
+
+def int4_matvec(out: TensorBase, x: TensorBase, w: TensorBase, scales: TensorBase) -> None:
+    """Fill `out` (rows, features) with the product of x (rows, inner) and weights of 4 bits.
+
+    All are contiguous, x begins at a multiple of 4, w, of (features, inner / 2) bytes, at one of 16, and
+    scales, of (features, groups), hold float16.
+    """
+    (rows, inner), (features, groups) = x.shape, scales.shape
+    usual = SPACE.usual(out.device, SPACE.key(MatvecProblem(rows, features, inner)))
+    workgroup, together = WORKGROUPS[usual], _rows_together(rows)
+    push = INT4_PUSH.pack(rows, features, inner, x.offset, w.offset, scales.offset, inner // groups // BLOCK)
+    grid = (ceil_div(features, workgroup.features), ceil_div(rows, together), 1)
+    flops = 2 * rows * features * inner
+    run(INT4[workgroup, together], grid, push, x, w, as_bits(scales), out, flops=flops)
+
+
+def _rows_together(rows: int) -> int:
+    return min(rows, MAX_ROWS) if rows != 3 else MAX_ROWS
 
 
 def _key(p: MatvecProblem) -> tuple[int, ...]:
-    """The tuner's class of a problem. Up to ROWS rows take the same time; the next ones take it again."""
-    steps = min(ceil_div(p.rows, ROWS).bit_length(), 4)
-    return steps, p.features.bit_length(), min(p.inner.bit_length(), MAX_INNER_BITS)
+    """The tuner's class of a problem. Up to MAX_ROWS rows are one step; the next ones take the time again."""
+    steps = min(ceil_div(p.rows, MAX_ROWS).bit_length(), 4)
+    return steps, p.features.bit_length(), min(p.inner.bit_length(), MAX_INNER_BITS), int(p.inner % 4 == 0)
 
 
 def _rule(info: DeviceInfo, key: tuple[int | str, ...]) -> tuple[str, ...]:
     """The best methods for a device and a class of problems. The last one fits every device."""
-    # GPUs read neighbours at once; a workgroup pays off where each of its invocations has something to do.
-    gpu = info.type in ("discrete", "integrated", "virtual") and 2 ** int(key[2]) > WORKGROUP
-    return ("workgroup", "invocation", "tiles") if gpu else ("invocation", "tiles")
+    # A processor's vectors have 8 lanes; GPUs want whole waves that read neighbours.
+    return ("8x8", "tiles") if info.type == "software" else ("64x4", "8x8", "tiles")
 
 
 def _fits(device: Device, method: Method, key: tuple[int | str, ...]) -> bool:
-    if method == "workgroup":
-        return int(key[1]) <= MAX_GRID_SIZE.bit_length()
-    return method == "tiles" or int(key[2]) <= MAX_LOOP_BITS
+    if method == "tiles":
+        return True
+    rounds_bits = int(key[2]) - method.size.bit_length() + 1
+    return rounds_bits <= MAX_LOOP_BITS and 2 ** int(key[1]) <= MAX_GRID_SIZE * method.features
 
 
 def _prepare(device: Device, p: MatvecProblem) -> autotune.Work[Method]:
@@ -101,4 +151,4 @@ PROBLEMS = (
     ("GPT, feed forward of a token", MatvecProblem(1, 1536, 384)),
     ("GPT, vocabulary", MatvecProblem(1, 50257, 384)),
 )
-SPACE = autotune.declare(autotune.Space("linear", METHODS, _key, _rule, _fits, _prepare, PROBLEMS))
+SPACE = autotune.declare(autotune.Space("linear", METHODS, _key, _rule, _fits, _prepare, PROBLEMS, version=2))

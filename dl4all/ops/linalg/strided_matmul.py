@@ -11,6 +11,7 @@ from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase
 from dl4all.ops.elementwise.arithmetic import clone
 from dl4all.ops.linalg.gemm import GemmProblem, gemm
+from dl4all.ops.linalg.matvec import MATVEC_MAX_ROWS, MAX_FEATURES, matvec
 
 
 class MatrixOperand(NamedTuple):
@@ -46,8 +47,20 @@ def strided_matmul(out: TensorBase, a: TensorBase, b: TensorBase, bias: TensorBa
     lda, count = left.leading[transpose_a], math.prod(batch)
     if right.step == 0 and left.step == m * lda and not transpose_a:  # one B for the whole batch
         m, count = m * count, 1
+    ldb = right.leading[transpose_b]
+    if transpose_b and count == 1:  # the rows of both matrices lie along the sum
+        one, other = (
+            matrix.tensor.strided_view((rows, k), (k, 1), matrix.tensor.offset)
+            for matrix, rows in ((left, m), (right, n))
+        )
+        if n == 1 and bias is None and lda in (k, 0) and m <= MAX_FEATURES:
+            matvec(out, other, one, None, 1)
+            return
+        if m <= MATVEC_MAX_ROWS and lda in (k, 0) and ldb in (k, 0) and n <= MAX_FEATURES:
+            matvec(out, one, other, bias, m)
+            return
     problem = GemmProblem(
-        m=m, n=n, k=k, lda=lda, ldb=right.leading[transpose_b], ldc=n,
+        m=m, n=n, k=k, lda=lda, ldb=ldb, ldc=n,
         a_offset=left.tensor.offset, b_offset=right.tensor.offset,
         batch=count, a_step=left.step, b_step=right.step, c_step=m * n,
         transpose_a=transpose_a, transpose_b=transpose_b, bias_row=0, bias_column=1,

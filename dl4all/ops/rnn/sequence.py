@@ -16,8 +16,7 @@ from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import Kernel, Result, empty, example, op
 from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.linalg.gemm import GEMM_SHADERS, SPACE, GemmProblem, gemm_with_tile
-from dl4all.ops.linalg.matrix_product import MATVEC_MAX_ROWS
-from dl4all.ops.linalg.matvec import MATVEC, matvec
+from dl4all.ops.linalg.matvec import MATVEC, MATVEC_MAX_ROWS, matvec
 from dl4all.ops.memory.copy import copy_into
 from dl4all.ops.memory.views import contiguous
 from dl4all.ops.rnn import cells, layout

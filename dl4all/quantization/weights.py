@@ -1,0 +1,204 @@
+"""Weights of linear layers in 8 and in 4 bits, which take a weight's place in ``linear``.
+
+int8 has a scale for each output, so that the largest of its weights is 127 steps of it (Jacob et al.,
+arXiv:1712.05877, section 2.1, without zero points); 4 bits have one for each group of an output's weights.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dl4all.errors import ArgumentError, DTypeError, ShapeError
+from dl4all.nn.module import Module
+from dl4all.ops.core import tape
+from dl4all.ops.core.arguments.tensor_like import TensorLike
+from dl4all.ops.core.tensor_base import Size
+from dl4all.ops.linalg.int4_product import int4_product, int4_quantized, int4_unpacked
+from dl4all.ops.linalg.int8_product import int8_product
+from dl4all.ops.linalg.integer_product import integer_product
+from dl4all.ops.linalg.matrix_product import matmul
+from dl4all.ops.memory.conversion import cast
+from dl4all.scheduler.device.device import Device
+from dl4all.tensor.creation import from_numpy
+from dl4all.tensor.tensor import Tensor
+
+STEPS = 127  # from 0 to the largest weight of an output
+SMALLEST = float(np.finfo(np.float32).tiny)  # scale of an input
+
+
+class QuantizedWeight(Module, TensorLike):
+    """The weight of a linear layer in fewer bits, for :func:`dl4all.nn.functional.linear`.
+
+    Gradients flow through a product to its input, but not to the weight. Rows, which belong to outputs, can
+    be taken with a slice; every other op refuses it.
+
+    Args:
+        qdata: the integers, of shape (out_features, ...).
+        scale: floats of shape (out_features, ...); they keep their dtype when the network is converted.
+
+    Raises:
+        DTypeError: on use in another op than ``linear``.
+    """
+
+    qdata: Tensor
+    scale: Tensor
+    keeps_dtype = True
+
+    def __init__(self, qdata: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("qdata", qdata)
+        self.register_buffer("scale", scale)
+
+    @property
+    def shape(self) -> Size:
+        """(out_features, in_features)."""
+        return self.qdata.shape
+
+    @property
+    def device(self) -> Device:
+        return self.qdata.device
+
+    def dequantized(self) -> Tensor:
+        """The numbers that products are computed with, in float32."""
+        raise NotImplementedError
+
+    def product(self, input: Tensor) -> Tensor:
+        """The product with an input (..., in_features), in float32 and without a history."""
+        raise NotImplementedError
+
+    def __getitem__(self, rows: slice) -> QuantizedWeight:
+        return type(self)(self.qdata[rows], self.scale[rows])
+
+    def call_op(self, op: Any, operands: list[Any], arguments: dict[str, Any]) -> Any:
+        if op.name != "linear" or operands[1] is not self:
+            raise DTypeError(
+                f"[{op.name}] a {type(self).__name__} holds a weight in few bits, for linear only; take its "
+                "numbers with weight.dequantized()"
+            )
+        input, _, bias = operands
+        with tape.gradients(False):
+            result: Any = cast(self.product(input), input.dtype.name)
+
+        def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
+            return [matmul(grads[0], cast(self.dequantized(), grads[0].dtype.name))]
+
+        tape.add_node("quantized_linear", [input], [result], backward, [])
+        return result if bias is None else result + cast(bias, result.dtype.name)
+
+
+class Int8Weight(QuantizedWeight):
+    """A weight of int8 with a float32 scale for each output: 0.25 of float32's bytes.
+
+    Example:
+        >>> import dl4all as dl
+        >>> weight = dl.quantization.Int8Weight.of(dl.tensor([[1.0, -0.5], [0.25, 0.1]], device="cpu"))
+        >>> weight.qdata.tolist()
+        [[127, -64], [127, 51]]
+    """
+
+    @classmethod
+    def of(cls, weight: Tensor) -> Int8Weight:
+        """The nearest such weight of floats (out_features, in_features).
+
+        Raises:
+            ArgumentError: one is infinite or nan.
+        """
+        numbers = _finite(weight)
+        largest = np.abs(numbers).max(axis=1, initial=0.0)
+        scale = np.where(largest > 0, largest / STEPS, 1.0).astype(np.float32)  # zeros stay zeros
+        scale[scale == 0] = 1.0  # of weights that are too small to have one
+        steps = np.clip(np.rint(numbers / scale[:, None]), -STEPS, STEPS).astype(np.int8)
+        return cls(from_numpy(steps, weight.device), from_numpy(scale, weight.device))
+
+    def dequantized(self) -> Tensor:
+        weight: Tensor = self.qdata.float() * self.scale.reshape(-1, 1)
+        return weight
+
+    def product(self, input: Tensor) -> Tensor:
+        return int8_product(input, self.qdata) * self.scale  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return f"{self.shape[0]}, {self.shape[1]}"
+
+
+class Int8DynamicWeight(Int8Weight):
+    """A weight of int8 whose products are of integers: inputs become int8 when they come.
+
+    Each row of an input has a scale of its own, so that its largest number is 127 steps of it. Sums are
+    exact, in 32 bits.
+
+    Example:
+        >>> import dl4all as dl
+        >>> weight = dl.quantization.Int8DynamicWeight.of(dl.tensor([[1.0, -0.5]], device="cpu"))
+        >>> dl.nn.functional.linear(dl.tensor([[2.0, 4.0]], device="cpu"), weight).item()
+        -0.015748...
+    """
+
+    def product(self, input: Tensor) -> Tensor:
+        if input.shape[-1:] != self.shape[1:]:
+            raise ShapeError(
+                f"[linear] the input's last axis must have the weight's {self.shape[1]} features, got "
+                f"{input.shape} for a weight of shape {self.shape}"
+            )
+        rows = input.reshape(math.prod(input.shape[:-1]), self.shape[1]).float()
+        scale = (rows.abs().amax(-1, keepdim=True) / STEPS).clamp(min=SMALLEST)
+        steps = (rows / scale).round().to("int8")
+        product: Tensor = integer_product(steps, self.qdata).float() * scale * self.scale
+        return product.reshape(*input.shape[:-1], self.shape[0])
+
+
+class Int4Weight(QuantizedWeight):
+    """A weight of 4 bits with a float16 scale for each group of an output's weights.
+
+    With groups of 32 it takes 0.14 of float32's bytes. ``qdata`` is uint8 of shape (out_features,
+    in_features / 2), as :mod:`dl4all.ops.linalg.int4_product` describes.
+
+    Example:
+        >>> import dl4all as dl
+        >>> weight = dl.quantization.Int4Weight.of(dl.randn(4, 64), group_size=32)
+        >>> weight.qdata.shape, weight.scale.shape
+        ((4, 32), (4, 2))
+    """
+
+    @classmethod
+    def of(cls, weight: Tensor, group_size: int = 32) -> Int4Weight:
+        """The nearest such weight of floats (out_features, in_features).
+
+        Raises:
+            ArgumentError: one is infinite or nan, or too large, or groups do not fit.
+        """
+        qdata, scale = int4_quantized(_finite(weight), group_size)
+        return cls(from_numpy(qdata, weight.device), from_numpy(scale, weight.device))
+
+    @property
+    def shape(self) -> Size:
+        return Size((self.qdata.shape[0], 2 * self.qdata.shape[1]))
+
+    def dequantized(self) -> Tensor:
+        return int4_unpacked(self.qdata, self.scale)  # type: ignore[return-value]
+
+    def product(self, input: Tensor) -> Tensor:
+        return int4_product(input, self.qdata, self.scale)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        rows, columns = self.shape
+        return f"{rows}, {columns}, group_size={columns // self.scale.shape[1]}"
+
+
+def _finite(weight: Tensor) -> npt.NDArray[np.float32]:
+    """The numbers of a weight.
+
+    Raises:
+        ArgumentError
+    """
+    numbers = weight.detach().float().numpy()
+    if not np.isfinite(numbers).all():
+        raise ArgumentError(
+            "[quantize_] a weight is infinite or nan, so that its output has no scale; look for it with "
+            "isfinite()"
+        )
+    return numbers
