@@ -1,11 +1,21 @@
-"""Weights in fewer bits, under torchao's names.
+"""Weights and inputs in fewer bits, under the names of torchao and torch.ao.quantization.
 
-├── quantize.py   quantize_ and its configs
-└── weights.py    Int8Weight, Int4Weight: what takes a weight's place
+├── quantize.py    quantize_ and its configs
+├── weights.py     Int8Weight, Int4Weight: what takes a weight's place
+├── static.py      prepare, prepare_qat, convert: steps of inputs that are found beforehand
+└── observers.py   what inputs were like, and which steps suit them
 """
 
 from __future__ import annotations
 
+from dl4all.quantization.observers import (
+    EntropyObserver,
+    HistogramObserver,
+    MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    Observer,
+    PercentileObserver,
+)
 from dl4all.quantization.quantize import (
     Int4WeightOnlyConfig,
     Int8DynamicActivationInt8WeightConfig,
@@ -13,16 +23,40 @@ from dl4all.quantization.quantize import (
     WeightConfig,
     quantize_,
 )
+from dl4all.quantization.static import (
+    FakeQuantize,
+    Int8StaticWeight,
+    QConfig,
+    convert,
+    fuse_modules,
+    prepare,
+    prepare_qat,
+    quantize_dynamic,
+)
 from dl4all.quantization.weights import Int4Weight, Int8DynamicWeight, Int8Weight, QuantizedWeight
 
 __all__ = [
+    "EntropyObserver",
+    "FakeQuantize",
+    "HistogramObserver",
     "Int4Weight",
     "Int4WeightOnlyConfig",
     "Int8DynamicActivationInt8WeightConfig",
     "Int8DynamicWeight",
+    "Int8StaticWeight",
     "Int8Weight",
     "Int8WeightOnlyConfig",
+    "MinMaxObserver",
+    "MovingAverageMinMaxObserver",
+    "Observer",
+    "PercentileObserver",
+    "QConfig",
     "QuantizedWeight",
     "WeightConfig",
+    "convert",
+    "fuse_modules",
+    "prepare",
+    "prepare_qat",
     "quantize_",
+    "quantize_dynamic",
 ]

@@ -7,7 +7,8 @@ arXiv:1712.05877, section 2.1, without zero points); 4 bits have one for each gr
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from dl4all.scheduler.device.device import Device
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
+Backward: TypeAlias = Callable[[Any, Any, Any], list[Any]]
 STEPS = 127  # from 0 to the largest weight of an output
 SMALLEST = float(np.finfo(np.float32).tiny)  # scale of an input
 
@@ -47,6 +49,8 @@ class QuantizedWeight(Module, TensorLike):
     qdata: Tensor
     scale: Tensor
     keeps_dtype = True
+    ops: ClassVar[tuple[str, ...]] = ("linear",)
+    """The names of the ops that take such a weight."""
 
     def __init__(self, qdata: Tensor, scale: Tensor) -> None:
         super().__init__()
@@ -66,28 +70,33 @@ class QuantizedWeight(Module, TensorLike):
         """The numbers that products are computed with, in float32."""
         raise NotImplementedError
 
-    def product(self, input: Tensor) -> Tensor:
-        """The product with an input (..., in_features), in float32 and without a history."""
+    def product(self, input: Tensor, **arguments: Any) -> Tensor:
+        """The result of an op for an input, in float32, without a bias and a history."""
         raise NotImplementedError
 
     def __getitem__(self, rows: slice) -> QuantizedWeight:
         return type(self)(self.qdata[rows], self.scale[rows])
 
     def call_op(self, op: Any, operands: list[Any], arguments: dict[str, Any]) -> Any:
-        if op.name != "linear" or operands[1] is not self:
+        if op.name not in self.ops or operands[1] is not self:
             raise DTypeError(
-                f"[{op.name}] a {type(self).__name__} holds a weight in few bits, for linear only; take its "
-                "numbers with weight.dequantized()"
+                f"[{op.name}] a {type(self).__name__} holds a weight in few bits, for "
+                f"{' and '.join(self.ops)}; take its numbers with weight.dequantized()"
             )
         input, _, bias = operands
         with tape.gradients(False):
-            result: Any = cast(self.product(input), input.dtype.name)
+            result: Any = cast(self.product(input, **arguments), input.dtype.name)
+        tape.add_node(f"quantized_{op.name}", [input], [result], self._backward(input, arguments), [])
+        if bias is None:
+            return result
+        axes = len(self.shape) - 2
+        return result + cast(bias.reshape(-1, *(1,) * axes), result.dtype.name)
 
+    def _backward(self, input: Tensor, arguments: dict[str, Any]) -> Backward:
         def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
             return [matmul(grads[0], cast(self.dequantized(), grads[0].dtype.name))]
 
-        tape.add_node("quantized_linear", [input], [result], backward, [])
-        return result if bias is None else result + cast(bias, result.dtype.name)
+        return backward
 
 
 class Int8Weight(QuantizedWeight):
@@ -107,22 +116,28 @@ class Int8Weight(QuantizedWeight):
         Raises:
             ArgumentError: one is infinite or nan.
         """
-        numbers = _finite(weight)
-        largest = np.abs(numbers).max(axis=1, initial=0.0)
-        scale = np.where(largest > 0, largest / STEPS, 1.0).astype(np.float32)  # zeros stay zeros
-        scale[scale == 0] = 1.0  # of weights that are too small to have one
-        steps = np.clip(np.rint(numbers / scale[:, None]), -STEPS, STEPS).astype(np.int8)
-        return cls(from_numpy(steps, weight.device), from_numpy(scale, weight.device))
+        return cls(*cls.steps(finite_numbers(weight), weight.device))
+
+    @staticmethod
+    def steps(numbers: npt.NDArray[np.float32], device: Device) -> tuple[Tensor, Tensor]:
+        """The integers and the scales of outputs, which lie along the first axis."""
+        rows = numbers.reshape(len(numbers), -1)
+        largest = np.abs(rows).max(axis=1, initial=0.0)
+        scale = (largest / STEPS).astype(np.float32)
+        scale[scale == 0] = 1.0  # zeros, and what is too small to have one, become zeros
+        steps = np.clip(np.rint(rows / scale[:, None]), -STEPS, STEPS).astype(np.int8)
+        return from_numpy(steps.reshape(numbers.shape), device), from_numpy(scale, device)
 
     def dequantized(self) -> Tensor:
-        weight: Tensor = self.qdata.float() * self.scale.reshape(-1, 1)
+        axes = len(self.qdata.shape) - 1
+        weight: Tensor = self.qdata.float() * self.scale.reshape(-1, *(1,) * axes)
         return weight
 
-    def product(self, input: Tensor) -> Tensor:
+    def product(self, input: Tensor, **arguments: Any) -> Tensor:
         return int8_product(input, self.qdata) * self.scale  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
-        return f"{self.shape[0]}, {self.shape[1]}"
+        return ", ".join(map(str, self.shape))
 
 
 class Int8DynamicWeight(Int8Weight):
@@ -138,7 +153,7 @@ class Int8DynamicWeight(Int8Weight):
         -0.015748...
     """
 
-    def product(self, input: Tensor) -> Tensor:
+    def product(self, input: Tensor, **arguments: Any) -> Tensor:
         if input.shape[-1:] != self.shape[1:]:
             raise ShapeError(
                 f"[linear] the input's last axis must have the weight's {self.shape[1]} features, got "
@@ -171,7 +186,7 @@ class Int4Weight(QuantizedWeight):
         Raises:
             ArgumentError: one is infinite or nan, or too large, or groups do not fit.
         """
-        qdata, scale = int4_quantized(_finite(weight), group_size)
+        qdata, scale = int4_quantized(finite_numbers(weight), group_size)
         return cls(from_numpy(qdata, weight.device), from_numpy(scale, weight.device))
 
     @property
@@ -181,7 +196,7 @@ class Int4Weight(QuantizedWeight):
     def dequantized(self) -> Tensor:
         return int4_unpacked(self.qdata, self.scale)  # type: ignore[return-value]
 
-    def product(self, input: Tensor) -> Tensor:
+    def product(self, input: Tensor, **arguments: Any) -> Tensor:
         return int4_product(input, self.qdata, self.scale)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
@@ -189,7 +204,7 @@ class Int4Weight(QuantizedWeight):
         return f"{rows}, {columns}, group_size={columns // self.scale.shape[1]}"
 
 
-def _finite(weight: Tensor) -> npt.NDArray[np.float32]:
+def finite_numbers(weight: Tensor) -> npt.NDArray[np.float32]:
     """The numbers of a weight.
 
     Raises:
