@@ -3,15 +3,17 @@
     python benchmarks/halves.py [--device vulkan:0] [--repeat 9] [--only relu]
 
 Each line is one interleaved run (benchmarks/turns.py); times are medians, ratios are over float32's.
-"autocast" has parameters of float32 within ``dl.autocast(dtype=dl.bfloat16)``, CONFIGS have weights in few
-bits. Bytes are the most that the device's allocator had in use at a time during a step, over float32's.
+"autocast" has parameters of float32 within ``dl.autocast(dtype=dl.bfloat16)``. Bytes are the most that the
+device's allocator had in use at a time during a step, over float32's.
 """
 
 from __future__ import annotations
 
 import copy
 import statistics
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,18 +22,15 @@ from rich.console import Console
 from rich.table import Table
 
 import dl4all as dl
-from benchmarks.turns import in_turn
 from dl4all.nn import functional as F
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.turns import in_turn
 
 DTYPES = ("float32", "bfloat16", "float16")
 Call = Callable[[], Any]
 
-CONFIGS = {
-    "int8": dl.quantization.Int8WeightOnlyConfig(),
-    "int8 x int8": dl.quantization.Int8DynamicActivationInt8WeightConfig(),
-    "int4": dl.quantization.Int4WeightOnlyConfig(),
-}
-ROW = "one row by 4096x4096"
 OPS: dict[str, tuple[tuple[tuple[int, ...], ...], Callable[..., Any]]] = {
     "relu, 4M": (((4096, 1024),), lambda x: x.relu()),
     "x + x, 4M": (((4096, 1024),), lambda x: x + x),
@@ -42,7 +41,7 @@ OPS: dict[str, tuple[tuple[tuple[int, ...], ...], Callable[..., Any]]] = {
     "matmul 512": (((512, 512),) * 2, lambda a, b: a @ b),
     "matmul 1024": (((1024, 1024),) * 2, lambda a, b: a @ b),
     "conv 3x3, 64 of 56x56": (((8, 64, 56, 56), (64, 64, 3, 3)), lambda x, w: F.conv2d(x, w, padding=1)),
-    ROW: (((1, 4096), (4096, 4096)), lambda x, w: F.linear(x, w)),
+    "one row by 4096x4096": (((1, 4096), (4096, 4096)), lambda x, w: F.linear(x, w)),
 }
 
 
@@ -55,18 +54,7 @@ def op_calls(name: str, device: str) -> dict[str, Call]:
         tensors = [dl.tensor(array, device=device).to(dtype) for array in arrays]
         return lambda: _waited(function(*tensors), device)
 
-    calls = {dtype: call(dtype) for dtype in DTYPES}
-    if name == ROW:
-        layer = dl.nn.Linear(4096, 4096, bias=False).to(device)
-        x = dl.tensor(arrays[0], device=device)
-        for kind, config in CONFIGS.items():
-            calls[kind] = _layer_call(copy.deepcopy(layer), config, x, device)
-    return calls
-
-
-def _layer_call(layer: Any, config: Any, x: Any, device: str) -> Call:
-    dl.quantization.quantize_(layer, config)
-    return lambda: _waited(layer(x), device)
+    return {dtype: call(dtype) for dtype in DTYPES}
 
 
 def _waited(result: Any, device: str) -> Any:
@@ -136,7 +124,7 @@ def peak(call: Call, device: str) -> int:
 @click.option("--only", default="", help="Lines whose names have this text.")
 def main(device: str, repeat: int, only: str) -> None:
     """float16 and bfloat16 beside float32."""
-    table = Table("", "float32, ms", "bfloat16", "float16", "autocast", *CONFIGS, "bytes of autocast")
+    table = Table("", "float32, ms", "bfloat16", "float16", "autocast", "bytes of autocast")
     makers: dict[str, Callable[[], dict[str, Call]]] = {
         **{name: lambda name=name: op_calls(name, device) for name in OPS},  # type: ignore[misc]
         "ResNet-18, forward": lambda: forward_calls(device),
@@ -149,7 +137,7 @@ def main(device: str, repeat: int, only: str) -> None:
         calls = make()
         times = in_turn(calls, repeat, warm_up=3, least=20.0)
         median = {dtype: statistics.median(t.clock) for dtype, t in times.items()}
-        others = (*DTYPES[1:], "autocast", *CONFIGS)
+        others = (*DTYPES[1:], "autocast")
         ratios = [f"{median[d] / median['float32']:.2f}" if d in median else "" for d in others]
         share = ""
         if "autocast" in calls:

@@ -111,6 +111,10 @@ def cases(dl: Any, device: str) -> dict[str, Callable[[], Case]]:
         "product 1024": op(lambda a, b: a @ b, square, square),
         "product 129x1000x77": op(lambda a, b: a @ b, (129, 1000), (1000, 77)),
         "matrix by vector": op(lambda a, b: a @ b[0], square, square),
+        "row by vocabulary": op(F.linear, (1, 384), (50257, 384)),
+        "4 rows by layer": op(F.linear, (4, 4096), (4096, 4096)),
+        "row by layer": op(F.linear, (1, 4096), (4096, 4096)),
+        "row by odd layer": op(F.linear, (1, 1021), (999, 1021)),
         "conv 3x3": op(lambda x, w: F.conv2d(x, w, padding=1), (1, 64, 56, 56), (64, 64, 3, 3)),
         "conv 7x7 stride 2": op(
             lambda x, w: F.conv2d(x, w, stride=2, padding=3), (1, 3, 224, 224), (64, 3, 7, 7)

@@ -66,6 +66,7 @@ from dl4all.ops.random.generator import Generator
 from dl4all.pytorch.missing import answers as _answers
 from dl4all.pytorch.names import (
     accelerator,
+    ao,
     backends,
     compiler,
     cuda,
@@ -122,9 +123,11 @@ float16, float32, float64 = np.dtype("float16"), np.dtype("float32"), np.dtype("
 bfloat16 = BFLOAT16
 int8, int16, int32, int64 = np.dtype("int8"), np.dtype("int16"), np.dtype("int32"), np.dtype("int64")
 uint8, bool_ = np.dtype("uint8"), np.dtype("bool")
+qint8, quint8 = int8, uint8  # scales are beside them, not in them
 
 __all__ = [
     "accelerator",
+    "ao",
     "amp",
     "autocast",
     "clear_autocast_cache",
@@ -218,7 +221,9 @@ __all__ = [
     "place",
     "profile",
     "profiler",
+    "qint8",
     "quantization",
+    "quint8",
     "save",
     "set_default_device",
     "set_float32_matmul_precision",

@@ -15,6 +15,7 @@ COMMANDS = {
     "doctor": "Check drivers, libraries, permissions and a computation.",
     "place": "Show which device computes what of a network, and why.",
     "profile": "Run a script and show where its time goes.",
+    "quantize": "Hold a trained network's weights in fewer bits, and say what that costs.",
     "top": "Show what the devices of all processes do.",
     "torch-report": "Show which ops of a PyTorch script run on the CPU.",
     "train": "Train a network from a configuration file.",

@@ -11,8 +11,9 @@ from importlib.util import find_spec
 from types import ModuleType
 
 NAMES = (
-    "_utils", "accelerator", "backends", "compiler", "cuda", "einops", "einops_backend", "fx", "hub", "jit",
-    "mps", "multiprocessing", "process_settings", "profiler", "random", "special", "utils", "version", "xpu",
+    "_utils", "accelerator", "ao", "backends", "compiler", "cuda", "einops", "einops_backend", "fx", "hub",
+    "jit", "mps", "multiprocessing", "process_settings", "profiler", "random", "special", "utils", "version",
+    "xpu",
 )  # fmt: skip
 """Modules of PyTorch's at the top level, which lie in ``dl4all.pytorch.names``."""
 
@@ -31,6 +32,7 @@ LAYERS = (
 
 FORMER = {
     **{f"dl4all.nn.{name}": f"dl4all.nn.modules.{name}" for name in LAYERS},
+    "dl4all.ao.quantization": "dl4all.quantization",
     "dl4all.graph.compiled": "dl4all.graph.run.compiled",
     "dl4all.graph.trace": "dl4all.graph.tracing.trace",
     "dl4all.multi_device.inference_queue": "dl4all.multi_device.serving.inference_queue",
@@ -38,7 +40,8 @@ FORMER = {
     "dl4all.scheduler.simulation": "dl4all.scheduler.cost.simulation",
     "dl4all.scheduler.statistics": "dl4all.scheduler.monitor.statistics",
 }
-"""The names of modules by those that they had in earlier versions, where pages or files name them."""
+"""The names of modules by those that they had in earlier versions, where pages or files name them, and by
+longer ones of PyTorch's."""
 
 
 def module_name(alias: str) -> str | None:

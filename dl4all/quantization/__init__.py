@@ -3,7 +3,8 @@
 ├── quantize.py    quantize_ and its configs
 ├── weights.py     Int8Weight, Int4Weight: what takes a weight's place
 ├── static.py      prepare, prepare_qat, convert: steps of inputs that are found beforehand
-└── observers.py   what inputs were like, and which steps suit them
+├── observers.py   what inputs were like, and which steps suit them
+└── report.py      how each layer's results differ
 """
 
 from __future__ import annotations
@@ -23,12 +24,17 @@ from dl4all.quantization.quantize import (
     WeightConfig,
     quantize_,
 )
+from dl4all.quantization.report import LayerReport, layer_reports
 from dl4all.quantization.static import (
+    DeQuantStub,
     FakeQuantize,
     Int8StaticWeight,
     QConfig,
+    QuantStub,
     convert,
     fuse_modules,
+    get_default_qat_qconfig,
+    get_default_qconfig,
     prepare,
     prepare_qat,
     quantize_dynamic,
@@ -36,6 +42,7 @@ from dl4all.quantization.static import (
 from dl4all.quantization.weights import Int4Weight, Int8DynamicWeight, Int8Weight, QuantizedWeight
 
 __all__ = [
+    "DeQuantStub",
     "EntropyObserver",
     "FakeQuantize",
     "HistogramObserver",
@@ -46,15 +53,20 @@ __all__ = [
     "Int8StaticWeight",
     "Int8Weight",
     "Int8WeightOnlyConfig",
+    "LayerReport",
     "MinMaxObserver",
     "MovingAverageMinMaxObserver",
     "Observer",
     "PercentileObserver",
     "QConfig",
+    "QuantStub",
     "QuantizedWeight",
     "WeightConfig",
     "convert",
     "fuse_modules",
+    "get_default_qat_qconfig",
+    "get_default_qconfig",
+    "layer_reports",
     "prepare",
     "prepare_qat",
     "quantize_",

@@ -26,8 +26,16 @@ FLOAT32_TINY = float(np.finfo(np.float32).tiny)
 class Observer(Module):
     """A layer that returns its input and remembers its range. Buffers: ``min_val``, ``max_val``.
 
+    A class of one's own defines ``observe``, or ``chosen_range``.
+
     Raises:
         ArgumentError: an input is infinite or nan, or there was none before ``calculate_qparams``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> observer = dl.quantization.Observer()
+        >>> observer(dl.tensor([-3.0, 2.0])).shape, observer.range
+        ((2,), (-3.0, 2.0))
     """
 
     min_val: Tensor
@@ -83,8 +91,8 @@ class Observer(Module):
 def qparams(low: float, high: float) -> tuple[float, int]:
     """The scale and the zero point of uint8 for a range, which is extended to 0.
 
-    >>> qparams(-1.0, 1.55)
-    (0.01, 100)
+    >>> qparams(-1.0, 254.0)
+    (1.0, 1)
     """
     low, high = min(low, 0.0), max(high, 0.0)
     scale = max((high - low) / LEVELS, FLOAT32_TINY)

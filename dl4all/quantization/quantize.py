@@ -22,7 +22,14 @@ WEIGHTS: dict[type[Module], tuple[str, ...]] = {
 
 
 class WeightConfig:
-    """A way to hold weights, for :func:`quantize_`."""
+    """A way to hold weights, for :func:`quantize_`; one's own defines ``quantized``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> config = dl.quantization.Int8WeightOnlyConfig()
+        >>> isinstance(config, dl.quantization.WeightConfig), config.quantized(dl.ones(2, 3))
+        (True, Int8Weight(2, 3))
+    """
 
     def quantized(self, weight: Tensor) -> QuantizedWeight:
         """The weight held in this way.

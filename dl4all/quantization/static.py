@@ -26,6 +26,7 @@ from dl4all.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from dl4all.nn.utils.parametrize import register_parametrization, remove_parametrizations
 from dl4all.ops.conv.convolution import ConvArgs, conv_input
 from dl4all.ops.conv.integer_convolution import integer_convolution
+from dl4all.ops.core.tensor_base import Size
 from dl4all.ops.linalg.integer_product import integer_product
 from dl4all.ops.memory.conversion import cast
 from dl4all.quantization.observers import (
@@ -50,6 +51,13 @@ class QConfig(NamedTuple):
 
     Args:
         activation: returns a new observer for a layer.
+
+    Example:
+        >>> import functools, dl4all as dl
+        >>> observer = functools.partial(dl.quantization.PercentileObserver, 99.9)
+        >>> net = dl.quantization.prepare(dl.nn.Linear(4, 2), qconfig=dl.quantization.QConfig(observer))
+        >>> net.input_observer.percentile
+        99.9
     """
 
     activation: Callable[[], Observer] = HistogramObserver
@@ -58,15 +66,22 @@ class QConfig(NamedTuple):
 class Int8StaticWeight(Int8Weight):
     """A weight of int8 for inputs of uint8, by steps that were found beforehand.
 
-    ``input_scale`` and ``input_zero_point`` say what an input's steps are; ``row_sums`` are those of the
-    integers of each output, by which a zero point counts.
+    ``input_scale`` and ``input_zero_point`` say what an input's steps are; ``correction`` has the zero point
+    times the sum of an output's integers. A convolution's ``qdata`` is (out_channels, ..., in_channels).
+
+    Example:
+        >>> import dl4all as dl
+        >>> weight = dl.tensor([[1.0, -1.0]], device="cpu")
+        >>> held = dl.quantization.Int8StaticWeight.calibrated(weight, scale=0.5, zero_point=10)
+        >>> round(dl.nn.functional.linear(dl.tensor([[3.1, 1.0]], device="cpu"), held).item(), 3)
+        2.0
     """
 
     ops = ("linear", "conv1d", "conv2d", "conv3d")
 
     input_scale: Tensor
     input_zero_point: Tensor
-    row_sums: Tensor
+    correction: Tensor
 
     @classmethod
     def calibrated(cls, weight: Tensor, scale: float, zero_point: int) -> Int8StaticWeight:
@@ -76,13 +91,25 @@ class Int8StaticWeight(Int8Weight):
             ArgumentError: one is infinite or nan.
         """
         numbers = finite_numbers(weight)
+        if numbers.ndim > 2:
+            numbers = np.ascontiguousarray(np.moveaxis(numbers, 1, -1))
         made = cls(*cls.steps(numbers, weight.device))
         integers = made.qdata.numpy().astype(np.int32)
         sums = integers.reshape(len(integers), -1).sum(1, dtype=np.int32)
-        made.register_buffer("row_sums", from_numpy(sums, weight.device))
+        made.register_buffer("correction", from_numpy(sums * np.int32(zero_point), weight.device))
         made.register_buffer("input_scale", tensor(np.float32(scale), device=weight.device))
         made.register_buffer("input_zero_point", tensor(np.int32(zero_point), device=weight.device))
         return made
+
+    @property
+    def shape(self) -> Size:
+        """(out_features, in_features), or (out_channels, in_channels, ...)."""
+        first, *middle, last = self.qdata.shape
+        return Size((first, last, *middle))
+
+    def dequantized(self) -> Tensor:
+        weight = super().dequantized()
+        return weight if weight.ndim == 2 else weight.movedim(-1, 1)
 
     def product(self, input: Tensor, **arguments: Any) -> Tensor:
         if len(self.shape) == 2:
@@ -95,7 +122,8 @@ class Int8StaticWeight(Int8Weight):
         window = args.window(self.shape[2:])
         ends = zip(window.before[::-1], window.behind[::-1], strict=True)
         padded = functional.pad(input, [number for pair in ends for number in pair])
-        sums = integer_convolution(self._steps(padded), self.qdata, window.stride, window.dilation)
+        steps = self._steps(padded.movedim(1, -1).contiguous())
+        sums = integer_convolution(steps, self.qdata, window.stride, window.dilation)
         return self._numbers(sums).movedim(-1, 1).contiguous()
 
     def _steps(self, input: Tensor) -> Any:
@@ -106,8 +134,8 @@ class Int8StaticWeight(Int8Weight):
 
     def _numbers(self, sums: Any) -> Tensor:
         """The numbers that sums of integers stand for; outputs lie along the last axis."""
-        numbers: Tensor = (sums - self.row_sums * self.input_zero_point).float()
-        return numbers * (self.scale * self.input_scale)
+        numbers: Tensor = (sums - self.correction).float() * (self.scale * self.input_scale)
+        return numbers
 
     def _backward(self, input: Tensor, arguments: dict[str, Any]) -> Backward:
         if len(self.shape) == 2:
@@ -167,8 +195,50 @@ def rounded(input: Tensor, scale: Tensor | float, low: int, high: int) -> Tensor
     return result
 
 
+def get_default_qconfig(backend: str = "x86") -> QConfig:
+    """The usual :class:`QConfig` of :func:`prepare`; the name of PyTorch's backend changes nothing.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.quantization.get_default_qconfig("fbgemm").activation.__name__
+        'HistogramObserver'
+    """
+    return QConfig()
+
+
+def get_default_qat_qconfig(backend: str = "x86") -> QConfig:
+    """The usual :class:`QConfig` of :func:`prepare_qat`; the name of PyTorch's backend changes nothing.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.quantization.get_default_qat_qconfig("fbgemm").activation.__name__
+        'MovingAverageMinMaxObserver'
+    """
+    return QConfig(MovingAverageMinMaxObserver)
+
+
+class QuantStub(Identity):
+    """The place where PyTorch's networks become quantised: layers do so by themselves here.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.quantization.QuantStub()(dl.ones(2)).tolist()
+        [1.0, 1.0]
+    """
+
+
+class DeQuantStub(Identity):
+    """The place where PyTorch's networks become floats again: results of layers are floats here.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.quantization.DeQuantStub()(dl.ones(2)).tolist()
+        [1.0, 1.0]
+    """
+
+
 def prepare(
-    model: M, qconfig: QConfig | None = None, filter_fn: Filter | None = None, inplace: bool = False
+    model: M, inplace: bool = False, *, qconfig: QConfig | None = None, filter_fn: Filter | None = None
 ) -> M:
     """Put an observer before each linear layer and convolution; then call the network with typical inputs.
 
@@ -177,9 +247,10 @@ def prepare(
 
     Args:
         model: the network, or a single layer.
-        qconfig: how inputs are observed; by default with :class:`HistogramObserver`.
-        filter_fn: ``filter_fn(module, name)`` says whether a layer is taken; by default all are.
         inplace: change the network itself, not a copy.
+        qconfig: how inputs are observed; by default as ``model.qconfig`` says if there is one, or else with
+            :class:`HistogramObserver`.
+        filter_fn: ``filter_fn(module, name)`` says whether a layer is taken; by default all are.
 
     Raises:
         ArgumentError: there is no such layer, or the network is prepared already.
@@ -195,7 +266,7 @@ def prepare(
         Int8StaticWeight(16, 8)
     """
     model = model if inplace else copy.deepcopy(model)
-    config = QConfig() if qconfig is None else qconfig
+    config = qconfig or getattr(model, "qconfig", None) or get_default_qconfig()
     for layer in _chosen(model, filter_fn, "prepare"):
         setattr(layer, OBSERVER, config.activation())
         layer.register_forward_pre_hook(_observe)
@@ -203,13 +274,13 @@ def prepare(
 
 
 def prepare_qat(
-    model: M, qconfig: QConfig | None = None, filter_fn: Filter | None = None, inplace: bool = False
+    model: M, *, inplace: bool = False, qconfig: QConfig | None = None, filter_fn: Filter | None = None
 ) -> M:
     """Have layers compute with weights and inputs in 8 bits, and their gradients pass; then train.
 
     Args:
-        model, filter_fn, inplace: as for :func:`prepare`.
-        qconfig: how inputs are observed; by default with :class:`MovingAverageMinMaxObserver`.
+        model, inplace, filter_fn: as for :func:`prepare`.
+        qconfig: the same, but by default with :class:`MovingAverageMinMaxObserver`.
 
     Raises:
         ArgumentError
@@ -222,7 +293,7 @@ def prepare_qat(
         Int8StaticWeight(2, 8)
     """
     model = model if inplace else copy.deepcopy(model)
-    config = QConfig(MovingAverageMinMaxObserver) if qconfig is None else qconfig
+    config = qconfig or getattr(model, "qconfig", None) or get_default_qat_qconfig()
     for layer in _chosen(model, filter_fn, "prepare_qat"):
         setattr(layer, OBSERVER, FakeQuantize(config.activation()).train(layer.training))
         register_parametrization(layer, "weight", _FakeQuantizedWeight())
@@ -230,7 +301,7 @@ def prepare_qat(
     return model
 
 
-def convert(model: M, inplace: bool = False) -> M:
+def convert(model: M, *, inplace: bool = False) -> M:
     """Give the layers of a prepared network weights of int8 that compute with inputs of uint8.
 
     Args:
@@ -239,6 +310,14 @@ def convert(model: M, inplace: bool = False) -> M:
 
     Raises:
         ArgumentError: the network is not prepared, or a layer has seen no input; its name is told.
+
+    Example:
+        >>> import dl4all as dl
+        >>> net = dl.quantization.prepare(dl.nn.Conv2d(3, 4, 3))
+        >>> x = dl.randn(8, 3, 9, 9)
+        >>> _ = net(x)
+        >>> dl.quantization.convert(net)(x).shape
+        (8, 4, 7, 7)
     """
     model = model if inplace else copy.deepcopy(model)
     found = [(name, m) for name, m in model.named_modules() if isinstance(vars(m).get(OBSERVER), Module)]
@@ -263,7 +342,11 @@ def convert(model: M, inplace: bool = False) -> M:
 
 
 def quantize_dynamic(
-    model: M, qconfig_spec: Iterable[type[Module]] | None = None, dtype: Any = "int8", inplace: bool = False
+    model: M,
+    qconfig_spec: Iterable[type[Module]] | None = None,
+    dtype: Any = "int8",
+    *,
+    inplace: bool = False,
 ) -> M:
     """A network whose linear layers compute with integers, by steps of each input's rows.
 

@@ -115,12 +115,14 @@ def test_convolutions_are_exact(case: Any, device: str) -> None:
     kind: Any = {1: dl.nn.Conv1d, 2: dl.nn.Conv2d, 3: dl.nn.Conv3d}[len(size)]
     layer = kind(*channels, kernel, stride, padding, dilation).to(device)
     x = dl.randn(2, channels[0], *size, device=device)
-    converted = convert(calibrated(prepare(layer, QConfig(MinMaxObserver)), x))
+    converted = convert(calibrated(prepare(layer, qconfig=QConfig(MinMaxObserver)), x))
     weight = converted.weight
     assert isinstance(weight, Int8StaticWeight)
     integers = dl.tensor(steps_of(x.cpu().numpy(), weight), dtype="float64", device="cpu")
     function: Any = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[len(size)]
-    sums = function(integers, weight.qdata.cpu().double(), None, stride, padding, dilation).numpy()
+    sums = function(
+        integers, weight.qdata.cpu().double().movedim(-1, 1), None, stride, padding, dilation
+    ).numpy()
     scales = weight.scale.cpu().double().numpy() * weight.input_scale.item()
     ends = (1,) * len(size)
     bias = layer.bias.detach().cpu().double().numpy().reshape(-1, *ends)
@@ -242,7 +244,7 @@ def test_accuracy_on_digits() -> None:
     before = accuracy(net, test)
     assert before > 0.9
     for kind in (MinMaxObserver, HistogramObserver, EntropyObserver, PercentileObserver):
-        prepared = prepare(fuse_modules(net.eval(), [["0", "1", "2"]]), QConfig(kind))
+        prepared = prepare(fuse_modules(net.eval(), [["0", "1", "2"]]), qconfig=QConfig(kind))
         for x, _ in dl.data.DataLoader(train, 256, device="cpu"):
             calibrated(prepared, x)
         assert accuracy(convert(prepared), test) >= before - 0.005
@@ -292,6 +294,51 @@ def test_dynamic_copies() -> None:
     assert isinstance(net[0].weight, dl.quantization.Int8DynamicWeight)
 
 
+def test_a_script_for_torch() -> None:
+    """As PyTorch's tutorials write it, with stubs and a qconfig on the network."""
+
+    class Net(dl.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.quant, self.dequant = dl.ao.quantization.QuantStub(), dl.ao.quantization.DeQuantStub()
+            self.fc = dl.nn.Linear(8, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.dequant(self.fc(self.quant(x)))
+
+    net: Any = Net().eval()
+    net.qconfig = dl.ao.quantization.get_default_qconfig("fbgemm")
+    dl.ao.quantization.prepare(net, inplace=True)
+    x = dl.randn(32, 8)
+    expected = net(x).detach().cpu().numpy()
+    dl.ao.quantization.convert(net, inplace=True)
+    assert isinstance(net.fc.weight, Int8StaticWeight)
+    assert np.abs(net(x).detach().cpu().numpy() - expected).max() < 0.03
+    net.fc = dl.nn.Linear(8, 4)
+    net.qconfig = dl.ao.quantization.get_default_qat_qconfig("fbgemm")
+    trained = dl.ao.quantization.prepare_qat(net.train())
+    assert isinstance(trained.fc.input_observer, FakeQuantize)
+    small = dl.quantization.quantize_dynamic(net, {dl.nn.Linear}, dtype=dl.qint8)
+    assert isinstance(small.fc.weight, dl.quantization.Int8DynamicWeight)
+
+
+def test_reports(device: str) -> None:
+    net = network(device).eval()
+    x = dl.randn(16, 1, 8, 8, device=device)
+    small = convert(calibrated(prepare(net), x))
+    reports = dl.quantization.layer_reports(net, small, x)
+    assert [(layer.name, layer.kind) for layer in reports] == [
+        ("0", "Int8StaticWeight"), ("6", "Int8StaticWeight"),
+    ]  # fmt: skip
+    for layer in reports:
+        assert layer.bytes_after < 0.6 * layer.bytes_before
+        assert 25 < layer.signal_to_noise < 70
+    x[0] += 1.0
+    assert dl.quantization.layer_reports(small, small, x)[0].signal_to_noise == np.inf
+    with pytest.raises(ArgumentError, match="has no layer '6'"):
+        dl.quantization.layer_reports(net[:3], small, x)
+
+
 # Bad use
 
 
@@ -314,7 +361,7 @@ def test_bad_use() -> None:
     with pytest.raises(ArgumentError, match="no linear layer or convolution"):
         prepare(net, filter_fn=lambda layer, name: False)
     small = convert(calibrated(prepared, dl.randn(2, 1, 8, 8, device="cpu")))
-    with pytest.raises(ShapeError, match="1 channels and 2 axes behind them"):
+    with pytest.raises(ShapeError, match="1 channels and 2 axes between"):
         small[0](dl.ones(1, 2, 8, 8, device="cpu"))
     with pytest.raises(ShapeError, match="does not fit into an input"):
         F.conv2d(dl.ones(1, 1, 2, 2, device="cpu"), small[0].weight)

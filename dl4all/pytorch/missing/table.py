@@ -138,7 +138,7 @@ MISSING: dict[str, dict[str, str]] = {
         "dtype": (
             "bit bits16 bits1x8 bits2x4 bits4x2 bits8 chalf complex32 float4_e2m1fn_x2 float8_e4m3fn "
             "float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu int1 int2 int3 int4 int5 int6 int7 "
-            "qint32 qint8 quint2x4 quint4x2 quint8 uint1 uint2 uint3 uint4 uint5 uint6 uint7"
+            "qint32 quint2x4 quint4x2 uint1 uint2 uint3 uint4 uint5 uint6 uint7"
         ),
         "nested": ("nested"),
         "in_place": (
@@ -379,7 +379,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "GradScaler": "dl.amp.GradScaler",
         "ModuleDict": "dl.nn.ModuleDict",
         "ParameterDict": "dl.nn.ParameterDict",
-        "ao": "float16: model.half()",
         "cond": "if and else",
         "conj": "x itself: there are no complex numbers",
         "default_generator": "dl.manual_seed, dl.get_rng_state and dl.set_rng_state",

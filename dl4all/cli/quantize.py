@@ -1,0 +1,156 @@
+"""``dl4all quantize``: holds the weights of a trained network in fewer bits, and says what that costs."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+import dl4all as dl
+from dl4all.errors import ConfigError, FileFormatError
+from dl4all.quantization.quantize import WeightConfig
+
+CONFIGS: dict[str, WeightConfig] = {
+    "int8": dl.quantization.Int8WeightOnlyConfig(),
+    "int4": dl.quantization.Int4WeightOnlyConfig(),
+    "dynamic": dl.quantization.Int8DynamicActivationInt8WeightConfig(),
+}
+OBSERVERS = {
+    "histogram": dl.quantization.HistogramObserver,
+    "minmax": dl.quantization.MinMaxObserver,
+    "percentile": dl.quantization.PercentileObserver,
+    "entropy": dl.quantization.EntropyObserver,
+}
+TIMED = 9  # calls
+
+
+@click.command()
+@click.argument("config", metavar="CONFIG.toml")
+@click.argument("weights", metavar="WEIGHTS.safetensors")
+@click.option(
+    "--to",
+    "kind",
+    type=click.Choice([*CONFIGS, "static"]),
+    default="static",
+    show_default=True,
+    help="int8 or int4: weights alone. dynamic: inputs of linear layers become int8 when they come. static: "
+    "inputs become uint8 by steps that the training data gives.",
+)
+@click.option("--group-size", default=32, show_default=True, help="Weights of int4 that share a scale.")
+@click.option("--observer", type=click.Choice(list(OBSERVERS)), default="histogram", show_default=True)
+@click.option("--batches", default=8, show_default=True, help="Of training data that static looks at.")
+@click.option("--device", help="In the place of the file's.")
+@click.option("--save", metavar="FILE.safetensors", help="Write the weights in fewer bits.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def quantize(
+    config: str,
+    weights: str,
+    kind: str,
+    group_size: int,
+    observer: str,
+    batches: int,
+    device: str | None,
+    save: str | None,
+    as_json: bool,
+) -> None:
+    """Quantise the network of CONFIG.toml with weights that `dl4all train --save` has written.
+
+    Example: dl4all quantize examples/configs/digits_mlp.toml digits.safetensors --to int4
+    """
+    configuration = dl.training.read_config(config)
+    run = dataclasses.replace(configuration.run, device=device or configuration.run.device, folder=None)
+    prepared = dl.training.prepare(dataclasses.replace(configuration, run=run), progress=False)
+    trainer, test = prepared.trainer, prepared.test
+    if test is None:
+        raise ConfigError(f"{config}: there is no test data to measure with; set test in [data]")
+    model = trainer.model
+    model.load_state_dict(dl.io.load_weights(weights))
+    model.eval()
+    if kind == "static":
+        observed = dl.quantization.prepare(model, qconfig=dl.quantization.QConfig(OBSERVERS[observer]))
+        with dl.no_grad():
+            for number, (inputs, _) in enumerate(prepared.train):
+                if number < batches:
+                    observed(inputs)
+        small = dl.quantization.convert(observed)
+    else:
+        small = copy.deepcopy(model)
+        chosen = dl.quantization.Int4WeightOnlyConfig(group_size) if kind == "int4" else CONFIGS[kind]
+        dl.quantization.quantize_(small, chosen)
+    inputs = next(iter(test))[0]
+    layers = dl.quantization.layer_reports(model, small, inputs)
+    measured = {}
+    for name, network in (("float32", model), (kind, small)):
+        own = dl.Trainer(network, trainer.loss, trainer.optimizer, trainer.metrics, trainer.device)
+        measured[name] = {**own.evaluate(test), "bytes": _nbytes(network), "ms": _ms(network, inputs)}
+    if save is not None:
+        _write(save, small)
+    if as_json:
+        print(json.dumps({"layers": [layer._asdict() for layer in layers], **measured}))
+    else:
+        _print(layers, measured, len(inputs))
+
+
+def _nbytes(network: dl.nn.Module) -> int:
+    return sum(tensor.numel() * tensor.dtype.itemsize for tensor in network.state_dict().values())
+
+
+def _ms(network: dl.nn.Module, inputs: Any) -> float:
+    """The median time of a compiled call."""
+    compiled: Any = dl.compile(network)
+    seconds = []
+    with dl.no_grad():
+        for _ in range(TIMED):
+            begun = time.perf_counter()
+            compiled(inputs)
+            inputs.device.synchronize()
+            seconds.append(time.perf_counter() - begun)
+    return 1e3 * statistics.median(seconds[3:])
+
+
+def _write(path: str, network: dl.nn.Module) -> None:
+    """
+    Raises:
+        FileFormatError
+    """
+    try:
+        dl.io.save_weights(Path(path), network.state_dict())
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _print(
+    layers: list[dl.quantization.LayerReport], measured: dict[str, dict[str, float]], samples: int
+) -> None:
+    console = Console()
+    table = Table("layer", "weight", "kB", "kB before", "dB")
+    for layer in layers:
+        sizes = [f"{size / 1e3:.1f}" for size in (layer.bytes_after, layer.bytes_before)]
+        table.add_row(layer.name, layer.kind, *sizes, f"{layer.signal_to_noise:.1f}")
+    console.print(table)
+    whole = Table("", *measured)
+    for name in next(iter(measured.values())):
+        whole.add_row(_label(name, samples), *[_shown(name, row[name]) for row in measured.values()])
+    console.print(whole)
+
+
+def _label(name: str, samples: int) -> str:
+    return {"bytes": "kB in all", "ms": f"ms for {samples} samples"}.get(name, name.replace("_", " "))
+
+
+def _shown(name: str, value: float) -> str:
+    """
+    >>> _shown("accuracy", 0.987654), _shown("bytes", 12345), _shown("ms", 0.5)
+    ('98.77%', '12.3', '0.500')
+    """
+    if "accuracy" in name:
+        return f"{value:.2%}"
+    return f"{value / 1e3:.1f}" if name == "bytes" else f"{value:.3f}" if name == "ms" else f"{value:.4g}"
