@@ -14,7 +14,7 @@ from dl4all.quantization.observers import (
     HistogramObserver,
     MinMaxObserver,
     MovingAverageMinMaxObserver,
-    Observer,
+    ObserverBase,
     PercentileObserver,
 )
 from dl4all.quantization.quantize import (
@@ -56,7 +56,7 @@ __all__ = [
     "LayerReport",
     "MinMaxObserver",
     "MovingAverageMinMaxObserver",
-    "Observer",
+    "ObserverBase",
     "PercentileObserver",
     "QConfig",
     "QuantStub",

@@ -23,7 +23,7 @@ CUTS = 128  # of a histogram's range that are tried
 FLOAT32_TINY = float(np.finfo(np.float32).tiny)
 
 
-class Observer(Module):
+class ObserverBase(Module):
     """A layer that returns its input and remembers its range. Buffers: ``min_val``, ``max_val``.
 
     A class of one's own defines ``observe``, or ``chosen_range``.
@@ -33,7 +33,7 @@ class Observer(Module):
 
     Example:
         >>> import dl4all as dl
-        >>> observer = dl.quantization.Observer()
+        >>> observer = dl.quantization.ObserverBase()
         >>> observer(dl.tensor([-3.0, 2.0])).shape, observer.range
         ((2,), (-3.0, 2.0))
     """
@@ -99,7 +99,7 @@ def qparams(low: float, high: float) -> tuple[float, int]:
     return scale, int(np.clip(np.rint(-low / scale), 0, LEVELS))
 
 
-class MinMaxObserver(Observer):
+class MinMaxObserver(ObserverBase):
     """The whole range of all inputs.
 
     Example:
@@ -112,7 +112,7 @@ class MinMaxObserver(Observer):
     """
 
 
-class MovingAverageMinMaxObserver(Observer):
+class MovingAverageMinMaxObserver(ObserverBase):
     """A moving average of the ends of inputs' ranges, as in training.
 
     Args:
@@ -143,7 +143,7 @@ class MovingAverageMinMaxObserver(Observer):
             self._keep(before[0] + share * (low - before[0]), before[1] + share * (high - before[1]))
 
 
-class HistogramObserver(Observer):
+class HistogramObserver(ObserverBase):
     """A histogram of all inputs, and of its ranges the one with the least squared error.
 
     Args:
@@ -196,7 +196,7 @@ class HistogramObserver(Observer):
         return ((edges[1:] + edges[:-1]) / 2)[found], counts[found]
 
     def error(self, centers: Any, counts: Any, ends: tuple[float, float]) -> float:
-        """How badly numbers are held with steps between these ends."""
+        """The difference that steps between these ends make."""
         return float((counts * (held(centers, ends) - centers) ** 2).sum())
 
 
@@ -262,6 +262,6 @@ class PercentileObserver(HistogramObserver):
 
 
 def held(numbers: Any, ends: tuple[float, float]) -> Any:
-    """What is held of numbers with steps between these ends."""
+    """The numbers as they are held with steps between these ends."""
     scale, zero_point = qparams(*ends)
     return (np.clip(np.rint(numbers / scale) + zero_point, 0, LEVELS) - zero_point) * scale

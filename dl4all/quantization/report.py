@@ -1,4 +1,4 @@
-"""How a quantised network differs from the one that it was made of, layer by layer."""
+"""The differences of a quantised network from the one that it was made of, layer by layer."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from dl4all.quantization.observers import (
     LEVELS,
     HistogramObserver,
     MovingAverageMinMaxObserver,
-    Observer,
+    ObserverBase,
 )
 from dl4all.quantization.quantize import Filter, Int8DynamicActivationInt8WeightConfig, quantize_
 from dl4all.quantization.weights import STEPS, Backward, Int8Weight, finite_numbers
@@ -47,7 +47,7 @@ SMALLEST = float(np.finfo(np.float32).tiny)  # scale
 
 
 class QConfig(NamedTuple):
-    """How inputs of layers are observed; weights have a scale for each output.
+    """The observation of layers' inputs; weights have a scale for each output.
 
     Args:
         activation: returns a new observer for a layer.
@@ -60,7 +60,7 @@ class QConfig(NamedTuple):
         99.9
     """
 
-    activation: Callable[[], Observer] = HistogramObserver
+    activation: Callable[[], ObserverBase] = HistogramObserver
 
 
 class Int8StaticWeight(Int8Weight):
@@ -163,7 +163,7 @@ class FakeQuantize(Module):
         [-1.0, 0.01, 1.55]
     """
 
-    def __init__(self, observer: Observer | None = None) -> None:
+    def __init__(self, observer: ObserverBase | None = None) -> None:
         super().__init__()
         self.observer = MovingAverageMinMaxObserver() if observer is None else observer
 

@@ -62,9 +62,16 @@ class LineSlots:
     """The slots of a kernel by name: addresses, then integers, then floats."""
 
     def __init__(
-        self, code: Code, arrays: Sequence[str], integers: Sequence[str] = (), floats: Sequence[str] = ()
+        self,
+        code: Code,
+        arrays: Sequence[str],
+        integers: Sequence[str] = (),
+        floats: Sequence[str] = (),
+        storages: Sequence[str] = (),
     ):
+        """``storages`` are those of the first arrays."""
         self._code = code
+        self._storages = dict(zip(arrays, storages, strict=False))
         self._places = {name: place for place, name in enumerate((*arrays, *integers, *floats))}
         self._types = {
             **dict.fromkeys(arrays, "ptr"),
@@ -76,7 +83,7 @@ class LineSlots:
         return name in self._places
 
     def __getitem__(self, name: str) -> IrValue:
-        return self._code.slot(self._places[name], self._types[name])
+        return self._code.slot(self._places[name], self._types[name], self._storages.get(name, ""))
 
 
 class Lines:

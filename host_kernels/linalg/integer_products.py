@@ -137,7 +137,7 @@ def _steps(code: Code, lanes: int, step: Callable[[IrValue, IrValue | None], Non
 
 
 def _correction(code: Code, column: IrValue, how: Multiplication, signed: bool) -> IrValue:
-    """What is added to the sums of some columns, where 128 was added to A's bytes to have no sign."""
+    """The correction of sums of some columns, where 128 was added to A's bytes to have no sign."""
     if not (signed and how.unsigned):
         return code.constant(vector("i32", COLUMNS), 0)
     kind = vector("i8", how.nbytes)

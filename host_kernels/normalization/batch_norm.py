@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
+from dl4all.host_kernels.lib.elements import memory_type
 from dl4all.host_kernels.lib.lines import FIELDS, LineGeometry, Lines, LineSlots, each_line
+from dl4all.ops.core.dtypes import FLOAT32, FLOATS
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm.ir import IrModule, IrValue
@@ -21,11 +21,24 @@ def check_contiguous(*layouts: ArrayLayout | None) -> None:
     Raises:
         NoKernel: one is not of contiguous float32, or has no elements.
     """
+    if any(storages_of(*layouts)):
+        raise NoKernel("other than contiguous float32")
+
+
+def storages_of(*layouts: ArrayLayout | None) -> tuple[str, ...]:
+    """The storages of arrays, for :class:`~dl4all.host_kernels.lib.lines.LineSlots`; of None there is none.
+
+    Raises:
+        NoKernel: one is not of contiguous floats of 32 or 16 bits, or has no elements.
+    """
+    storages = []
     for layout in layouts:
-        if layout is not None and (
-            layout.dtype != np.float32 or not layout.is_contiguous() or 0 in layout.shape
-        ):
-            raise NoKernel("other than contiguous float32")
+        if layout is None:
+            continue
+        if layout.dtype not in FLOATS or not layout.is_contiguous() or 0 in layout.shape:
+            raise NoKernel("other than contiguous floats")
+        storages.append("" if layout.dtype == FLOAT32 else memory_type(layout.dtype))
+    return tuple(storages)
 
 
 def channel_launch(
@@ -36,19 +49,19 @@ def channel_launch(
     **options: object,
 ) -> HostLaunch:
     """The launch of a kernel of channels for these arrays, those that are None left out."""
-    check_contiguous(*arrays.values())
+    storages = storages_of(*arrays.values())
     inner = math.prod(x.shape[2:])
     geometry, across = LineGeometry.of_channels(x.shape[0], x.shape[1], inner)
     names = tuple(name for name, layout in arrays.items() if layout is not None)
     constants = (*geometry, x.shape[1], float(x.shape[0] * inner), *floats)
-    return HostLaunch(text, (across, names), len(names), constants, work=4 * x.numel(), **options)  # type: ignore[arg-type]
+    return HostLaunch(text, (across, names, storages), len(names), constants, work=4 * x.numel(), **options)  # type: ignore[arg-type]
 
 
 @host_kernel("batch_norm_stats", copies=True)
 def prepare_stats(out: ArrayLayout, x: ArrayLayout) -> HostLaunch:
     """
     Raises:
-        NoKernel: operands are not of contiguous float32.
+        NoKernel: operands are not of contiguous floats of 32 or 16 bits.
     """
     return channel_launch(batch_norm, x, {"x": x, "stats": out}, (0.0, 0.0))
 
@@ -65,7 +78,7 @@ def prepare_apply(
 ) -> HostLaunch:
     """
     Raises:
-        NoKernel: operands are not of contiguous float32.
+        NoKernel: operands are not of contiguous floats of 32 or 16 bits.
     """
     arrays = {"x": x, "mean": mean, "var": var, "weight": weight, "bias": bias, "out": out}
     return channel_launch(batch_norm, x, arrays, (float(eps), 0.0))
@@ -78,7 +91,7 @@ def prepare_training(
     """The launch of a forward pass; it is run with the momentum.
 
     Raises:
-        NoKernel: operands are not of contiguous float32.
+        NoKernel: operands are not of contiguous floats of 32 or 16 bits.
     """
     arrays = dict(zip(names, (*reads, *writes), strict=True))
     return channel_launch(batch_norm, reads[0], arrays, (float(eps), 0.0), numbers=(len(FIELDS) + 3,))
@@ -90,7 +103,7 @@ def prepare_sums(
 ) -> HostLaunch:
     """
     Raises:
-        NoKernel: operands are not of contiguous float32.
+        NoKernel: operands are not of contiguous floats of 32 or 16 bits.
     """
     arrays = {"grad": grad, "x": x, "mean": mean, "var": var, "sums": out}
     return channel_launch(batch_norm_backward, x, arrays, (float(eps),))
@@ -109,7 +122,7 @@ def prepare_backward(
 ) -> HostLaunch:
     """
     Raises:
-        NoKernel: operands are not of contiguous float32.
+        NoKernel: operands are not of contiguous floats of 32 or 16 bits.
     """
     arrays = {"grad": grad, "x": x, "mean": mean, "var": var, "given": sums, "weight": weight, "out": out}
     return channel_launch(batch_norm_backward, x, arrays, (float(eps),))
@@ -122,21 +135,21 @@ def prepare_gradients(
     """The launch of a backward pass.
 
     Raises:
-        NoKernel: operands are not of contiguous float32.
+        NoKernel: operands are not of contiguous floats of 32 or 16 bits.
     """
     return channel_launch(
         batch_norm_backward, reads[1], dict(zip(names, (*reads, *writes), strict=True)), (float(eps),)
     )
 
 
-def batch_norm(across: bool, arrays: tuple[str, ...]) -> IrModule:
+def batch_norm(across: bool, arrays: tuple[str, ...], storages: tuple[str, ...]) -> IrModule:
     """Normalise by the statistics of the input, unless there are `mean` and `var`.
 
     Floats: elements of a channel, eps, momentum.
     """
     module = IrModule()
     with module.part("channels") as part:
-        slots = LineSlots(part, arrays, (*FIELDS, "channels"), ("elements", "eps", "momentum"))
+        slots = LineSlots(part, arrays, (*FIELDS, "channels"), ("elements", "eps", "momentum"), storages)
 
         def channel(lines: Lines) -> None:
             x = slots["x"]
@@ -205,14 +218,14 @@ def deviation(lines: Lines, var: IrValue, eps: IrValue) -> IrValue:
     return 1.0 / lines.code.intrinsic("sqrt", var + lines.number_like(lines.code.convert(eps, "float")))
 
 
-def batch_norm_backward(across: bool, arrays: tuple[str, ...]) -> IrModule:
+def batch_norm_backward(across: bool, arrays: tuple[str, ...], storages: tuple[str, ...]) -> IrModule:
     """Sums over channels, unless they are given, and the input's gradient if it is among the arrays.
 
     Floats: elements of a channel, eps.
     """
     module = IrModule()
     with module.part("channels") as part:
-        slots = LineSlots(part, arrays, (*FIELDS, "channels"), ("elements", "eps"))
+        slots = LineSlots(part, arrays, (*FIELDS, "channels"), ("elements", "eps"), storages)
 
         def channel(lines: Lines) -> None:
             grad, x = slots["grad"], slots["x"]

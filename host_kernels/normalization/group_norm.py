@@ -22,7 +22,7 @@ from dl4all.host_kernels.lib.lines import (
     each_line,
 )
 from dl4all.host_kernels.lib.rows import CHUNK, row_passes, unrolled_passes
-from dl4all.host_kernels.normalization.batch_norm import check_contiguous, deviation
+from dl4all.host_kernels.normalization.batch_norm import deviation, storages_of
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
@@ -42,9 +42,9 @@ def _launch(
     """The launch of a kernel of rows for these arrays, those that are None left out.
 
     Raises:
-        NoKernel: one is not of contiguous float32.
+        NoKernel: one is not of contiguous floats of 32 or 16 bits.
     """
-    check_contiguous(*arrays.values())
+    storages = storages_of(*arrays.values())
     names = tuple(name for name, layout in arrays.items() if layout is not None)
     channels, inner = x.shape[1], math.prod(x.shape[2:])
     rows, of_group = x.shape[0] * groups, channels // groups
@@ -59,7 +59,7 @@ def _launch(
         scratch = 16 * parts * channels + (0 if spread else 8 * rows)
     geometry = LineGeometry(rows, 1, 0, length, length, grain)
     constants = (*geometry, channels, of_group, inner, groups, float(length), float(eps))
-    key = (spread, center, names)
+    key = (spread, center, names, storages)
     return HostLaunch(text, key, len(names), constants, scratch=scratch, work=4 * x.numel())
 
 
@@ -75,7 +75,7 @@ def prepare_forward(
 ) -> HostLaunch:
     """
     Raises:
-        NoKernel: operands are not of contiguous float32.
+        NoKernel: operands are not of contiguous floats of 32 or 16 bits.
     """
     arrays = {"x": x, "weight": weight, "bias": bias, "out": out}
     return _launch(grouped_norm, x, arrays, groups, eps, center)
@@ -85,7 +85,7 @@ def prepare_forward(
 def prepare_statistics(out: ArrayLayout, x: ArrayLayout, groups: int, eps: float, center: bool) -> HostLaunch:
     """
     Raises:
-        NoKernel: operands are not of contiguous float32.
+        NoKernel: operands are not of contiguous floats of 32 or 16 bits.
     """
     return _launch(grouped_norm, x, {"x": x, "statistics": out}, groups, eps, center)
 
@@ -102,7 +102,7 @@ def prepare_backward(
 ) -> HostLaunch:
     """
     Raises:
-        NoKernel: operands are not of contiguous float32.
+        NoKernel: operands are not of contiguous floats of 32 or 16 bits.
     """
     arrays = {"grad": grad, "x": x, "weight": weight, "out": out}
     return _launch(grouped_norm_backward, x, arrays, groups, eps, center)
@@ -114,7 +114,7 @@ def prepare_sums(
 ) -> HostLaunch:
     """
     Raises:
-        NoKernel: operands are not of contiguous float32.
+        NoKernel: operands are not of contiguous floats of 32 or 16 bits.
     """
     return _launch(grouped_norm_backward, x, {"grad": grad, "x": x, "sums": out}, groups, eps, center)
 
@@ -125,7 +125,7 @@ def prepare_normalized_backward(
 ) -> HostLaunch:
     """
     Raises:
-        NoKernel: operands are not of contiguous float32.
+        NoKernel: operands are not of contiguous floats of 32 or 16 bits.
     """
     arrays = {"grad": grad, "x": x, "statistics": given, "out": out}
     return _launch(grouped_norm_backward, x, arrays, groups, 0.0, True)
@@ -137,7 +137,7 @@ def prepare_normalized_sums(
 ) -> HostLaunch:
     """
     Raises:
-        NoKernel: operands are not of contiguous float32.
+        NoKernel: operands are not of contiguous floats of 32 or 16 bits.
     """
     arrays = {"grad": grad, "x": x, "statistics": given, "sums": out}
     return _launch(grouped_norm_backward, x, arrays, groups, 0.0, True)
@@ -150,7 +150,7 @@ def prepare_gradients(
     """The launch of a whole backward pass.
 
     Raises:
-        NoKernel: operands are not of contiguous float32.
+        NoKernel: operands are not of contiguous floats of 32 or 16 bits.
     """
     weight = reads[2] if len(reads) > 2 else None
     arrays = {"grad": reads[0], "x": reads[1], "weight": weight, "out": writes[0], "sums": writes[1]}
@@ -160,11 +160,11 @@ def prepare_gradients(
 # Forward
 
 
-def grouped_norm(spread: bool, center: bool, arrays: tuple[str, ...]) -> IrModule:
+def grouped_norm(spread: bool, center: bool, arrays: tuple[str, ...], storages: tuple[str, ...]) -> IrModule:
     """The normalised rows, or their means and scales. Floats: elements of a row, eps."""
     module = IrModule()
     with module.part("rows") as part:
-        slots = LineSlots(part, arrays, INTEGERS, ("elements", "eps"))
+        slots = LineSlots(part, arrays, INTEGERS, ("elements", "eps"), storages)
 
         def row(lines: Lines) -> None:
             mean, scale = _mean_and_scale(lines, slots, center)
@@ -250,7 +250,9 @@ def _mean_and_scale(lines: Lines, slots: LineSlots, center: bool) -> tuple[IrVal
 # Backward
 
 
-def grouped_norm_backward(spread: bool, center: bool, arrays: tuple[str, ...]) -> IrModule:
+def grouped_norm_backward(
+    spread: bool, center: bool, arrays: tuple[str, ...], storages: tuple[str, ...]
+) -> IrModule:
     """The input's gradient and the sums for weight and bias, as far as they are among the arrays.
 
     Floats: elements of a row, eps.
@@ -258,7 +260,7 @@ def grouped_norm_backward(spread: bool, center: bool, arrays: tuple[str, ...]) -
     module = IrModule()
     names = (*arrays, "scratch") if "sums" in arrays else arrays
     with module.part("rows") as part:
-        slots = LineSlots(part, names, INTEGERS, ("elements", "eps"))
+        slots = LineSlots(part, names, INTEGERS, ("elements", "eps"), storages)
 
         def row(lines: Lines) -> None:
             mean, scale = _mean_and_scale(lines, slots, center)
@@ -273,7 +275,7 @@ def grouped_norm_backward(spread: bool, center: bool, arrays: tuple[str, ...]) -
             _, begin, end = part.parameters
             _column_sums(part, slots, begin, end)
     with module.kernel("grouped_norm_backward") as code:
-        given = LineSlots(code, names, INTEGERS)
+        given = LineSlots(code, names, INTEGERS, storages=storages)
         code.parallel(part, code.parameters[0], given["lines"], given["grain"])
         if "sums" in names:
             _added_parts(code, given, spread)

@@ -14,7 +14,7 @@ from dl4all.host_kernels.lib.lines import (
     larger,
     largest_lane,
 )
-from dl4all.host_kernels.normalization.batch_norm import check_contiguous
+from dl4all.host_kernels.normalization.batch_norm import storages_of
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import functions, provider
@@ -22,6 +22,9 @@ from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
 
 LOWEST = -87.3
 """Above it exponentials are normal numbers."""
+
+WAITING = 4096
+"""Elements of a line whose exponentials wait in a thread's own memory."""
 
 WORK = 8
 """Operations that an element takes, about."""
@@ -40,21 +43,23 @@ def _launch(text: Any, dim: int, log: bool, *layouts: ArrayLayout) -> HostLaunch
     """The launch of a kernel for operands of one shape and the result.
 
     Raises:
-        NoKernel: one is not of contiguous float32.
+        NoKernel: one is not of contiguous floats of 32 or 16 bits.
     """
-    check_contiguous(*layouts)
+    storages = storages_of(*layouts)
     x = layouts[0]
     axis = dim % max(len(x.shape), 1)
     geometry, across = axis_geometry(x, axis, axis)
     short = not across and geometry.width <= provider.processor().lanes()
-    return HostLaunch(text, (across, short, log), len(layouts), geometry, work=WORK * x.numel())
+    fits = not across and geometry.width <= WAITING
+    key = (across, short, log, storages, fits)
+    return HostLaunch(text, key, len(layouts), geometry, work=WORK * x.numel())
 
 
 @host_kernel("softmax", copies=True)
 def prepare_softmax(out: ArrayLayout, x: ArrayLayout, dim: int) -> HostLaunch:
     """
     Raises:
-        NoKernel: the operand is not of contiguous float32.
+        NoKernel: the operand is not of contiguous floats of 32 or 16 bits.
     """
     return _launch(softmax, dim, False, x, out)
 
@@ -63,7 +68,7 @@ def prepare_softmax(out: ArrayLayout, x: ArrayLayout, dim: int) -> HostLaunch:
 def prepare_log_softmax(out: ArrayLayout, x: ArrayLayout, dim: int) -> HostLaunch:
     """
     Raises:
-        NoKernel: the operand is not of contiguous float32.
+        NoKernel: the operand is not of contiguous floats of 32 or 16 bits.
     """
     return _launch(softmax, dim, True, x, out)
 
@@ -74,7 +79,7 @@ def prepare_softmax_backward(
 ) -> HostLaunch:
     """
     Raises:
-        NoKernel: operands are not of contiguous float32.
+        NoKernel: operands are not of contiguous floats of 32 or 16 bits.
     """
     return _launch(softmax_backward, dim, False, grad, result, out)
 
@@ -85,7 +90,7 @@ def prepare_log_softmax_backward(
 ) -> HostLaunch:
     """
     Raises:
-        NoKernel: operands are not of contiguous float32.
+        NoKernel: operands are not of contiguous floats of 32 or 16 bits.
     """
     return _launch(softmax_backward, dim, True, grad, result, out)
 
@@ -96,27 +101,35 @@ def prepare_logsumexp(out: ArrayLayout, x: ArrayLayout, dim: Any, keepdim: bool)
     Raises:
         NoKernel: the operand is not of contiguous float32, or the axes are not neighbours.
     """
-    check_contiguous(x)
+    storages = storages_of(x, out)
     rank = len(x.shape)
     named = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
     axes = sorted(axis % max(rank, 1) for axis in named)
     if not axes or axes != list(range(axes[0], axes[-1] + 1)):
         raise NoKernel("axes that are not neighbours")
     geometry, across = axis_geometry(x, axes[0], axes[-1])
-    return HostLaunch(logsumexp, (across,), 2, geometry, work=WORK * x.numel())
+    return HostLaunch(logsumexp, (across, storages), 2, geometry, work=WORK * x.numel())
 
 
 # Forward
 
 
-def softmax(across: bool, short: bool, log: bool) -> IrModule:
-    """Softmax or its logarithm; `short` lines fit in a vector, where they stay."""
+def softmax(across: bool, short: bool, log: bool, storages: tuple[str, ...], fits: bool) -> IrModule:
+    """Softmax or its logarithm; `short` lines fit in a vector, where they stay.
+
+    Exponentials wait in the result; where that would round them, in memory of the thread's own, or they are
+    computed twice.
+    """
     module = IrModule()
     with module.part("lines") as part:
-        slots = LineSlots(part, ("x", "out"), FIELDS)
+        slots = LineSlots(part, ("x", "out"), FIELDS, storages=storages)
+        buffer = part.local("float", WAITING)
 
         def line(lines: Lines) -> None:
             x, out = slots["x"], slots["out"]
+            waiting = None if log else out
+            if waiting is not None and out.storage:
+                waiting = part.at(buffer, 0 - lines.base, "float") if fits else None
             if short:
                 mask = part.first_lanes(slots["width"], lanes := lines.lanes)
                 start = lines.number * slots["line_stride"]
@@ -127,12 +140,15 @@ def softmax(across: bool, short: bool, log: bool) -> IrModule:
                 result = shifted - functions.log(part, total) if log else above / total
                 part.store(result, out, start, mask)
                 return
-            most, total = largest_and_sum(lines, x, None if log else out)
+            most, total = largest_and_sum(lines, x, waiting)
             last = functions.log(part, total) if log else 1.0 / total
 
             def finish(i: IrValue, mask: IrValue | None, copy: int) -> None:
-                value = part.load(x if log else out, i, lines.type, mask)
-                part.store((value - most) - last if log else value * last, out, i, mask)
+                value = part.load(x if waiting is None else waiting, i, lines.type, mask)
+                above = value - most if waiting is None else value
+                if waiting is None and not log:
+                    above = power(part, above)
+                part.store(above - last if log else above * last, out, i, mask)
 
             lines.each(finish)
 
@@ -188,11 +204,11 @@ def largest_and_sum(lines: Lines, x: IrValue, out: IrValue | None = None) -> tup
     return most, sum_of_powers(lines, x, most, out)
 
 
-def logsumexp(across: bool) -> IrModule:
+def logsumexp(across: bool, storages: tuple[str, ...]) -> IrModule:
     """One number for each line."""
     module = IrModule()
     with module.part("lines") as part:
-        slots = LineSlots(part, ("x", "out"), FIELDS)
+        slots = LineSlots(part, ("x", "out"), FIELDS, storages=storages)
 
         def line(lines: Lines) -> None:
             most = largest_of_line(lines, slots["x"])
@@ -210,11 +226,11 @@ def logsumexp(across: bool) -> IrModule:
 # Backward
 
 
-def softmax_backward(across: bool, short: bool, log: bool) -> IrModule:
+def softmax_backward(across: bool, short: bool, log: bool, storages: tuple[str, ...], fits: bool) -> IrModule:
     """``result * (grad - sum(grad * result))``; of the logarithm, ``grad - exp(result) * sum(grad)``."""
     module = IrModule()
     with module.part("lines") as part:
-        slots = LineSlots(part, ("grad", "result", "out"), FIELDS)
+        slots = LineSlots(part, ("grad", "result", "out"), FIELDS, storages=storages)
 
         def line(lines: Lines) -> None:
             grad, result, out = slots["grad"], slots["result"], slots["out"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import pytest
 import dl4all as dl
 from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.op import REGISTRY, Example, Op
+from dl4all.ops.linalg.int4_product import int4_product, int4_quantized, int4_unpacked
+from dl4all.ops.linalg.integer_product import integer_product
 from dl4all.runtime.protocols import Dispatch
 from dl4all.runtime.spirv import Shader, load
 from dl4all.scheduler.device.current import device as open_device
@@ -61,6 +64,23 @@ def test_linear_of_few_rows(rows: int) -> None:
     with compared(open_device("vulkan:0")):
         result = dl.nn.functional.linear(*(dl.tensor(a, device="vulkan:0") for a in (x, w, b)))
         np.testing.assert_allclose(result.numpy(), x @ w.T + b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 9])
+def test_products_of_few_bits(rows: int) -> None:
+    """Rows and columns that do not fill a workgroup."""
+    need("vulkan:0")
+    rng = np.random.default_rng(rows)
+    a, b = rng.integers(-128, 128, (rows, 37), np.int8), rng.integers(-128, 128, (19, 37), np.int8)
+    packed, scales = int4_quantized(rng.standard_normal((19, 96)).astype(np.float32), 32)
+    x = rng.standard_normal((rows, 96)).astype(np.float32)
+    with compared(open_device("vulkan:0")):
+        exact = integer_product(*(dl.tensor(values, device="vulkan:0") for values in (a, b)))
+        np.testing.assert_array_equal(exact.numpy(), a.astype(np.int64) @ b.T.astype(np.int64))
+        held = [dl.tensor(values, device="vulkan:0") for values in (packed, scales)]
+        weight: Any = int4_unpacked(*held)
+        result = int4_product(dl.tensor(x, device="vulkan:0"), *held)
+        np.testing.assert_allclose(result.numpy(), x @ weight.numpy().T, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("side", [5, 16])

@@ -192,7 +192,8 @@ def run_linear(out: TensorBase, input: TensorBase, weight: TensorBase, bias: Ten
     b = None if bias is None else contiguous(bias)
     features, inner = w.shape
     matrix = x.strided_view((out.numel() // features, inner), (inner, 1), x.offset)
-    strided_matmul(out, matrix, w.strided_view((inner, features), w.strides[::-1], w.offset), b)
+    strides = w.strides[::-1] if b is None else (1, inner)  # those of an empty weight may be others
+    strided_matmul(out, matrix, w.strided_view((inner, features), strides, w.offset), b)
 
 
 def _linear_flops(input: TensorBase, weight: TensorBase, bias: TensorBase | None) -> int:
@@ -215,6 +216,12 @@ def _linear_weight_gradient(g: Any, input: Any, shapes: tuple[Shape, ...]) -> An
         example((7, 13), (5, 13), (5,)),
         example((2, 5003), (3, 5003), (3,)),
         example((2, 2, 8), (67, 8), None),
+        example((2, 36), (5, 36), None),
+        example((2, 36), (5, 36), (5,)),
+        example((2, 13), (3, 13), None),
+        example((1, 36), (5, 36), None),
+        example((1, 13), (3, 13), None),
+        example((1, 13), (3, 13), (3,)),
         example((9,), (4, 9), (4,)),
         example((67, 36), (29, 36), (29,)),
         example((5, 11, 7), (3, 7), None),

@@ -46,6 +46,9 @@ LLVM_TYPES = {
 """The types in memory of the elements of tensors. Those of bfloat16 are words: processors that do not compute
 with it have no instructions for LLVM's ``bfloat``, which would call functions that nobody has."""
 
+STORAGES = {"half": "half", "bf16": "i16"}
+"""The types of the words that hold floats of 16 bits."""
+
 Operand: TypeAlias = "IrValue | int | float | bool"
 
 
@@ -90,14 +93,19 @@ def constant(type: str, value: float) -> str:
 
 
 class IrValue:
-    """A value of a function that is being written."""
+    """A value of a function that is being written.
 
-    __slots__ = ("code", "text", "type")
+    An address may have a ``storage``, a key of STORAGES: what lies there are floats in 16 bits, which are
+    converted where they are read as floats, and where floats are written.
+    """
 
-    def __init__(self, code: Code, type: str, text: str) -> None:
+    __slots__ = ("code", "storage", "text", "type")
+
+    def __init__(self, code: Code, type: str, text: str, storage: str = "") -> None:
         self.code = code
         self.type = type
         self.text = text
+        self.storage = storage
 
     def __repr__(self) -> str:
         return f"{self.type} {self.text}"
@@ -403,19 +411,30 @@ class Code:
 
     # Memory
 
-    def slot(self, number: int, type: str = "i64") -> IrValue:
+    def slot(self, number: int, type: str = "i64", storage: str = "") -> IrValue:
         """The value of a slot of the function: an address, an integer, or a float64 as ``"double"``."""
         place = self.at(self.parameters[0], number, "i64")
-        return self.emit(type, f"load {type}, {place!r}, align 8, !invariant.load !0")
+        value = self.emit(type, f"load {type}, {place!r}, align 8, !invariant.load !0")
+        value.storage = storage
+        return value
 
     def at(self, pointer: IrValue, index: Operand, element: str) -> IrValue:
         """The address of an element."""
-        return self.emit("ptr", f"getelementptr {element}, {pointer!r}, {self.typed('i64', index)}")
+        element = STORAGES.get(pointer.storage, element)
+        place = self.emit("ptr", f"getelementptr {element}, {pointer!r}, {self.typed('i64', index)}")
+        place.storage = pointer.storage
+        return place
 
     def load(self, pointer: IrValue, index: Operand, type: str, mask: IrValue | None = None) -> IrValue:
         """The value of a type whose first element is element number `index`; 0 in lanes without a mask."""
         element = element_of(type)
         place = self.at(pointer, index, element)
+        if pointer.storage:
+            place.storage = ""
+            words = self.load(place, 0, vector(STORAGES[pointer.storage], lanes_of(type)), mask)
+            return (
+                self.float_of_bfloat16(words) if pointer.storage == "bf16" else self.convert(words, element)
+            )
         if mask is None:
             return self.emit(type, f"load {type}, {place!r}, align {SIZES[element]}")
         return self.call_masked("load", type, place, mask)
@@ -424,6 +443,12 @@ class Code:
         """Write a value from element number `index` on, in lanes with a mask."""
         element = element_of(value.type)
         place = self.at(pointer, index, element)
+        if pointer.storage:
+            place.storage = ""
+            is_half = pointer.storage == "half"
+            words = self.convert(value, "half") if is_half else self.bfloat16_of_float(value)
+            self.store(words, place, 0, mask)
+            return
         if mask is None:
             self.line(f"store {value!r}, {place!r}, align {SIZES[element]}")
         else:
