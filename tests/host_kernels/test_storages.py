@@ -44,9 +44,9 @@ FORWARD: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@each("name", FORWARD)
 @each("shape", SHAPES)
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("name", FORWARD)
 def test_results_are_rounded_once(name: str, dtype: str, shape: tuple[int, ...]) -> None:
     numbers = np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32) * 3
     x = dl.tensor(numbers, device="cpu").to(dtype)
@@ -55,9 +55,9 @@ def test_results_are_rounded_once(name: str, dtype: str, shape: tuple[int, ...])
     np.testing.assert_array_equal(result.float().numpy(), expected.to(dtype).float().numpy())
 
 
+@each("name", ["softmax", "log_softmax", "layer_norm", "group_norm"])
 @each("shape", SHAPES)
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("name", ["softmax", "log_softmax", "layer_norm", "group_norm"])
 def test_gradients(name: str, dtype: str, shape: tuple[int, ...]) -> None:
     """Those of intermediate results are rounded, too."""
     rng = np.random.default_rng(len(shape))
