@@ -48,15 +48,16 @@ def strided_matmul(out: TensorBase, a: TensorBase, b: TensorBase, bias: TensorBa
     if right.step == 0 and left.step == m * lda and not transpose_a:  # one B for the whole batch
         m, count = m * count, 1
     ldb = right.leading[transpose_b]
-    if transpose_b and count == 1:  # the rows of both matrices lie along the sum
+    # The rows of both matrices lie along the sum, and none is repeated.
+    if transpose_b and count == 1 and (m == 1 or lda == k) and (n == 1 or ldb == k):
         one, other = (
             matrix.tensor.strided_view((rows, k), (k, 1), matrix.tensor.offset)
             for matrix, rows in ((left, m), (right, n))
         )
-        if n == 1 and bias is None and lda in (k, 0) and m <= MAX_FEATURES:
+        if n == 1 and bias is None and m <= MAX_FEATURES:
             matvec(out, other, one, None, 1)
             return
-        if m <= MATVEC_MAX_ROWS and lda in (k, 0) and ldb in (k, 0) and n <= MAX_FEATURES:
+        if m <= MATVEC_MAX_ROWS and n <= MAX_FEATURES:
             matvec(out, one, other, bias, m)
             return
     problem = GemmProblem(

@@ -32,3 +32,15 @@ def test_products(case: tuple[int, int, int], gap: int, device: str) -> None:
     bias = rng.standard_normal(columns).astype(np.float32)
     linear = dl.nn.functional.linear(a, b, dl.tensor(bias, device=device))
     np.testing.assert_allclose(linear.numpy(), expected + bias, atol=bound)
+
+
+@each("columns", [1, 7])
+@pytest.mark.parametrize("rows", [(5, 1), (3,), (2, 3)])
+def test_rows_that_are_repeated(rows: tuple[int, ...], columns: int, device: str) -> None:
+    rng = np.random.default_rng(columns)
+    x, w = (rng.standard_normal((n, 36)).astype(np.float32) for n in (1, columns))
+    a, b = dl.tensor(x, device=device).expand(*rows, 36), dl.tensor(w, device=device)
+    expected = np.broadcast_to(x, (*rows, 36)).astype(np.float64) @ w.T.astype(np.float64)
+    np.testing.assert_allclose((a @ b.T).numpy(), expected, atol=5e-5)
+    repeated = b[:1].expand(4, 36)
+    np.testing.assert_allclose((a @ repeated.T).numpy(), expected[..., [0] * 4], atol=5e-5)
