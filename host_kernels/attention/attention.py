@@ -28,7 +28,8 @@ from dl4all.host_kernels.linalg.gemm import Panels, Rows, multiply, pack_parts
 from dl4all.host_kernels.linalg.gemm_tiles import ADD, tile_sizes
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.runtime.cpu.llvm import functions, provider
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import lanes_of, vector
 
 
 @host_kernel("flash_attention", copies=True)

@@ -16,7 +16,8 @@ from dl4all.host_kernels.linalg.gemm_tiles import BLOCK, tile_sizes
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import functions, provider
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import vector
 
 QUERIES, KEYS = 64, 128
 """Of a block, whose scores are in memory at a time."""

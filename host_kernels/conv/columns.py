@@ -16,7 +16,8 @@ from typing import NamedTuple
 from dl4all.host_kernels.lib.dot_tiles import vector_lanes
 from dl4all.host_kernels.lib.library import NAME
 from dl4all.ops.core.tensor_base import Shape
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import lanes_of, vector
 
 MOST_STEPS = 2
 """Steps along the last axis for which neighbours are found by shuffles; beyond, each is read by itself."""

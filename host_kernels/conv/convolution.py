@@ -34,7 +34,7 @@ from dl4all.ops.conv.on_host import fft as host_fft
 from dl4all.ops.conv.window import three_axes
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
-from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES
+from dl4all.runtime.cpu.llvm.ir_types import LLVM_TYPES, SIZES
 
 MOST_WASTE = 1.04
 """Lanes computed for each result, from which tiles get places of several images."""

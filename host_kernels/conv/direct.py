@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dl4all.host_kernels.conv.columns import vector_loader
 from dl4all.host_kernels.conv.parts import PartPlan
 from dl4all.host_kernels.conv.slots import ConvolutionSlots, Form
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import vector
 
 ROWS = 4
 """Of results at a time: sums of one row would wait for each other."""

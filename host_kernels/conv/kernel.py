@@ -9,7 +9,8 @@ from dl4all.host_kernels.conv.slots import ConvolutionSlots, Form
 from dl4all.host_kernels.lib.dot_tiles import Axis, DotTile, Sums, Tiles
 from dl4all.host_kernels.lib.library import shared
 from dl4all.host_kernels.lib.rows import row_passes
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import vector
 
 
 def convolution(*form: object) -> IrModule:

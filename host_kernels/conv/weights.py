@@ -23,7 +23,8 @@ from dl4all.ops.conv.convolution import ConvArgs
 from dl4all.ops.conv.window import three_axes
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
-from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import LLVM_TYPES, SIZES, vector
 
 PLACES = 192
 """Of a block: the gradients of a tile's filters there fill most of a core's first cache."""

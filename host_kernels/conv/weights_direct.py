@@ -8,7 +8,8 @@ from dl4all.host_kernels.lib.dot_tiles import vector_lanes
 from dl4all.ops.conv.window import Window, three_axes
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch
 from dl4all.ops.core.kernels.launch import NoKernel
-from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, IrModule, vector
+from dl4all.runtime.cpu.llvm.ir import IrModule
+from dl4all.runtime.cpu.llvm.ir_types import LLVM_TYPES, vector
 
 ROWS = 4
 """Of results at a time: sums of one row would wait for each other."""

@@ -26,7 +26,8 @@ from dl4all.ops.core.expressions.expression import (
 from dl4all.ops.core.expressions.statements import parse_statements
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import error_functions, functions, remainders, trigonometry
-from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, Code, IrValue, element_of, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import LLVM_TYPES, element_of, lanes_of, vector
 
 Number: TypeAlias = int | float | bool
 Printed: TypeAlias = IrValue | Number

@@ -18,7 +18,8 @@ from dl4all.host_kernels.reduce.reduction_units import KINDS
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import LLVM_TYPES, SIZES, vector
 
 RANGES = 8  # of row numbers at most, for each of which all indices are looked at
 COLUMN_BYTES = 128  # of a row's part, at least

@@ -11,7 +11,8 @@ from dl4all.host_kernels.pool.pooling import fill
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import vector
 
 ARRAYS = ("source", "places", "weights", "target")
 INTEGERS = ("outer", "source_size", "target_size", "inner", "columns", "taps", "grain")

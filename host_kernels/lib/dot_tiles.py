@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from dl4all.host_kernels.lib.library import NAME, shared
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import SIZES, Code, IrModule, IrValue, Operand, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, Operand
+from dl4all.runtime.cpu.llvm.ir_types import SIZES, vector
 
 MOST_VECTORS = 6
 

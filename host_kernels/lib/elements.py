@@ -8,7 +8,8 @@ import numpy as np
 
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import FLOATS, Code, IrValue, Operand, element_of, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrValue, Operand
+from dl4all.runtime.cpu.llvm.ir_types import FLOATS, element_of, lanes_of, vector
 
 MEMORY_TYPES = {
     "float32": "float", "float64": "double", "float16": "half", "int64": "i64", "int32": "i32",

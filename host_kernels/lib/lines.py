@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from dl4all.host_kernels.lib.rows import CHUNK, unrolled_passes
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, IrValue, IrVariable, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrValue, IrVariable
+from dl4all.runtime.cpu.llvm.ir_types import lanes_of, vector
 
 COPIES = 4
 """Vectors whose sums are kept apart, so that one addition need not wait for the other."""

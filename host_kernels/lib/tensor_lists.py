@@ -18,7 +18,8 @@ from dl4all.host_kernels.lib.rows import CHUNK, row_passes
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, SIZES, Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import LLVM_TYPES, SIZES, vector
 
 Rule = Callable[[Code, list[IrValue], list[IrValue]], Sequence[IrValue]]
 """``rule(code, values, numbers)`` returns the new values of the roles that are written, which come last."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dl4all.runtime.cpu.llvm.ir import Code, IrValue, lanes_of
+from dl4all.runtime.cpu.llvm.ir import Code, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import lanes_of
 
 
 def transposed(code: Code, rows: Sequence[IrValue]) -> list[IrValue]:

@@ -39,7 +39,8 @@ from dl4all.host_kernels.linalg.gemm_tiles import (
 )
 from dl4all.ops.core.kernels.host_kernel import HostLaunch
 from dl4all.ops.core.kernels.launch import NoKernel
-from dl4all.runtime.cpu.llvm.ir import SIZES, Code, IrModule, IrValue, Operand, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, Operand
+from dl4all.runtime.cpu.llvm.ir_types import SIZES, vector
 from dl4all.runtime.cpu.llvm.provider import linked
 
 PARALLEL_PRODUCTS = 2**19

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dl4all.host_kernels.linalg.gemm_tiles import prefetch, tile_sizes
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import vector
 
 PACK_TYPES = ("ptr", "i64", "i64", "i64", "i64", "ptr", "i64", "i64")
 """B, strides of its rows and columns, depth, columns, panels, the number of the first one, and their end."""

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dl4all.host_kernels.lib.elements import in_memory, loaded, number_of, stored
 from dl4all.host_kernels.linalg.gemm_tiles import tile_sizes
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import SIZES, Code, IrModule, IrValue, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import SIZES, lanes_of, vector
 
 MAX_ROWS = 4  # of A that are multiplied together
 BLOCK = 4096

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import SIZES, Code, IrModule, IrValue, Operand, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, Operand
+from dl4all.runtime.cpu.llvm.ir_types import SIZES, vector
 
 BLOCK = 256
 """Products that are summed in a register: as many rows of a panel of B fit the first cache."""

@@ -16,7 +16,8 @@ from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.linalg.int4_product import ZERO
 from dl4all.ops.linalg.matvec import BLOCK
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import vector
 
 HALF_BLOCK = BLOCK // 2  # bytes of a block
 MAX_ROWS = 4  # that are multiplied together

@@ -18,7 +18,8 @@ from dl4all.host_kernels.linalg.gemm_rows import lane_sums
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider, target
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import lanes_of, vector
 
 TILE = 64  # rows, and columns, of C that a thread computes at a time
 COLUMNS = 4  # that are multiplied together

@@ -18,7 +18,8 @@ from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_ke
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.loss.classification import three_axes
 from dl4all.runtime.cpu.llvm import functions, provider
-from dl4all.runtime.cpu.llvm.ir import LLVM_TYPES, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import LLVM_TYPES, vector
 
 MOST_PARTS = 256
 """Chunks, each with sums of its own."""

@@ -12,7 +12,8 @@ from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_ke
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import merge_axes
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import IrModule, vector
+from dl4all.runtime.cpu.llvm.ir import IrModule
+from dl4all.runtime.cpu.llvm.ir_types import vector
 
 PARTS, ADDRESSES = range(2)  # slots; the result and the constants follow the addresses of the parts
 ROWS, ROW, BLOCK, BLOCKS, OF_PARTS = range(5)  # constants; then strides, runs and offsets of all parts

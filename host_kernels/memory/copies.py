@@ -19,7 +19,8 @@ from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import basic, merge_axes
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import SIZES, Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import SIZES, vector
 
 OUTER_AXES = 4  # but for rows and columns
 WIDE = 4  # vectors that are copied side by side

@@ -25,7 +25,8 @@ from dl4all.host_kernels.lib.rows import CHUNK, row_passes, unrolled_passes
 from dl4all.host_kernels.normalization.batch_norm import deviation, storages_of
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import vector
 
 MOST_PARTS = 64
 """Chunks, each with sums of its own."""

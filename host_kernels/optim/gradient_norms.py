@@ -11,7 +11,8 @@ from dl4all.host_kernels.lib.tensor_lists import for_all_jobs, list_launch, piec
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import vector
 
 
 def _check_float32(*layouts: ArrayLayout) -> None:

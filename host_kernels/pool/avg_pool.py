@@ -22,7 +22,8 @@ from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_ke
 from dl4all.ops.pool.avg_pool import avg_pooling
 from dl4all.ops.pool.windows import Pooling, adaptive
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import vector
 
 NUMBERS = (*INTEGERS, "include_pad", "divisor")
 

@@ -29,7 +29,8 @@ from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_ke
 from dl4all.ops.pool.max_pool import max_pooling
 from dl4all.ops.pool.windows import Pooling, adaptive
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import vector
 
 UNROLLED = (2, 3)
 """Sizes of windows that have code of their own."""

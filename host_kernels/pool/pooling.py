@@ -14,7 +14,8 @@ from dl4all.host_kernels.lib.rows import grain_of, row_passes
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout
 from dl4all.ops.pool.windows import Pooling
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import vector
 
 MOST_PARTS = 64
 """Chunks, each with scratch memory of its own."""

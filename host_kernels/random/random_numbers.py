@@ -12,7 +12,8 @@ from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_ke
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.random.dropout_functions import threshold_and_scale
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import vector
 
 WORDS = 4
 """Of a counter."""

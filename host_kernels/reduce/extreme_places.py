@@ -6,7 +6,8 @@ from dl4all.host_kernels.reduce.reduction_units import KINDS, WIDE, Types, Units
 from dl4all.host_kernels.reduce.reductions import geometry, lanes_for, partition, types_of
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
-from dl4all.runtime.cpu.llvm.ir import SIZES, Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import SIZES, vector
 
 LARGEST_PLACE = 2**31 - 1
 

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dl4all.host_kernels.lib.elements import loaded, stored
-from dl4all.runtime.cpu.llvm.ir import FLOATS, SIZES, Code, IrModule, IrValue, element_of, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import FLOATS, SIZES, element_of, lanes_of, vector
 
 BLOCK = 16  # terms that are added up in the type of the elements
 WIDE = 4  # vectors that are added up side by side

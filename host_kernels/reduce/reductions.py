@@ -27,7 +27,7 @@ from dl4all.ops.core.tape import repeated_axes
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.ops.reduce.reduction_kernel import axes_of
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import SIZES
+from dl4all.runtime.cpu.llvm.ir_types import SIZES
 
 UNITS = 64  # from which on all threads are busy
 TILE = 256  # the fewest columns of a unit

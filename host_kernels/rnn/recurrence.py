@@ -27,7 +27,8 @@ from dl4all.ops.core.kernels.host_kernel import LONG, ArrayLayout, HostLaunch, h
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.rnn import cells, layout
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import vector
 
 NUMBERS = 10
 """Constants ahead of the segments."""

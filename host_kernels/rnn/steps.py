@@ -12,7 +12,8 @@ from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_ke
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.rnn import cells
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import vector
 
 COST = 8
 """Elements' copies that take as long as an element of the result."""

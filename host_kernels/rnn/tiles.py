@@ -12,7 +12,8 @@ from typing import Any
 
 from dl4all.host_kernels.linalg.gemm_panels import transposed
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import vector
 
 BLOCK_ROWS = 48
 """Rows whose sums are kept until the rest of the step takes them."""

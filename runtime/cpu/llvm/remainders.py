@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from dl4all.runtime.cpu.llvm.functions import with_sign
-from dl4all.runtime.cpu.llvm.ir import Code, IrValue, element_of
+from dl4all.runtime.cpu.llvm.ir import Code, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import element_of
 
 QUOTIENT_BITS = 28
 """Of a quotient of two float32 that a float64 holds so that its whole part is right, and the rest exact."""

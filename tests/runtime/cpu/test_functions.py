@@ -10,7 +10,8 @@ import pytest
 from dl4all.ops.core.kernels.host_kernel import HostLaunch
 from dl4all.ops.core.op import REGISTRY
 from dl4all.runtime.cpu.llvm import error_functions, functions, provider, trigonometry
-from dl4all.runtime.cpu.llvm.ir import IrModule, IrValue, vector
+from dl4all.runtime.cpu.llvm.ir import IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import vector
 from tests.support.operands import NDArray, generator
 from tests.support.special_numbers import VALUES
 from tests.support.ulps import ULPS, ulps

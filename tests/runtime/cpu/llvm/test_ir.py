@@ -14,7 +14,8 @@ import pytest
 from dl4all.errors import ShaderError
 from dl4all.runtime.cpu.llvm import provider, target
 from dl4all.runtime.cpu.llvm.compiler import HeldFunction
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, constant, lanes_of, vector
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir_types import constant, lanes_of, vector
 
 pytestmark = pytest.mark.skipif(target.binding() is None, reason="llvmlite is missing")
 NDArray = npt.NDArray[Any]
