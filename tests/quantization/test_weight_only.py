@@ -250,6 +250,21 @@ def test_gradients_flow_through(kind: str, device: str) -> None:
 
 
 @configs
+def test_samples_of_vmap(kind: str, device: str) -> None:
+    dl.manual_seed(4)
+    layer: Any = dl.nn.Linear(32, 4).to(device)
+    quantize_(layer, CONFIGS[kind])
+    for shape in ((3, 32), (2, 5, 32)):
+        x = dl.randn(*shape, device=device)
+        expected = layer(x).detach().cpu().numpy()
+        result = dl.vmap(layer)(x).detach().cpu().numpy()
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+    gradients = dl.vmap(dl.func.grad(lambda row: layer(row).sum()))(x.reshape(-1, 32))
+    row = layer.weight.dequantized().sum(0).cpu().numpy()
+    np.testing.assert_allclose(gradients.cpu().numpy(), np.tile(row, (10, 1)), rtol=1e-4, atol=1e-5)
+
+
+@configs
 def test_files_copies_and_conversions(kind: str, tmp_path: Path, device: str) -> None:
     def network(seed: int) -> Any:
         dl.manual_seed(seed)

@@ -13,6 +13,7 @@ from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, run, shader
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, empty
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.memory.views import contiguous
 
@@ -56,6 +57,8 @@ def integer_product(input: TensorBase, weight: TensorBase) -> Any:
         >>> integer_product(x, dl.tensor([[100, -3], [-128, 2]], dtype="int8", device="cpu")).tolist()
         [[19997, -25598]]
     """
+    if isinstance(input, BatchedTensorBase):
+        return input.call_per_sample(integer_product, (input, weight), {})
     if input.dtype not in TILES or weight.dtype != INT8:
         raise DTypeError(
             f"[integer_product] expected int8 or uint8 by int8, got {input.dtype} and {weight.dtype}; "

@@ -131,7 +131,10 @@ class BatchedTensor(BatchedTensorBase):
     # The interface of BatchedTensorBase
 
     def call_op(self, op: Any, operands: list[Any], arguments: dict[str, Any]) -> Any:
-        op.check_operands(operands)
+        try:
+            op.check_operands(operands)
+        except TensorLikeFound as found:
+            return found.operand.call_op(op, operands, arguments)
         rule = RULES.get(op.name, RULES["elementwise"] if op.elementwise else None)
         if rule is None:
             return _call_per_sample(op, operands, arguments)
