@@ -59,7 +59,7 @@ def test_results_are_rounded_once(name: str, dtype: str, shape: tuple[int, ...])
 @each("shape", SHAPES)
 @pytest.mark.parametrize("dtype", HALVES)
 def test_gradients(name: str, dtype: str, shape: tuple[int, ...]) -> None:
-    """Those of intermediate results are rounded, too."""
+    """Intermediate gradients are rounded, too."""
     rng = np.random.default_rng(len(shape))
     numbers, factors = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
     gradients = []

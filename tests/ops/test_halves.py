@@ -106,7 +106,7 @@ def test_every_pattern_is_widened_and_rounded_as_numpy_does(dtype: str, device: 
 
 @pytest.mark.parametrize("dtype", NAMES)
 def test_every_nan_stays_one(dtype: str, device: str) -> None:
-    """Those whose bits are all in the lower half, and those that rounding would carry into the sign, too."""
+    """Also with all bits in the lower half, or where rounding would carry into the sign."""
     nans = np.array([0x7F800001, 0x7FFFFFFF, 0xFF800001, 0xFFFFFFFF, 0x7FC00000], np.uint32).view(np.float32)
     for array in (nans, np.tile(nans, 4)):
         assert np.isnan(dl.tensor(array, device=device).to(dtype).float().numpy()).all()

@@ -197,8 +197,9 @@ def test_gradients_flow_through(device: str) -> None:
     net(other).sum().backward()
     assert x.grad is not None
     assert other.grad is not None
-    error = np.abs(x.grad.cpu().numpy() - other.grad.cpu().numpy())
-    assert np.median(error) < 0.05 * np.abs(other.grad.cpu().numpy()).max()
+    found, expected = (one.cpu().numpy().ravel() for one in (x.grad, other.grad))
+    assert np.corrcoef(found, expected)[0, 1] > 0.95  # some units of ReLU and maxima differ
+    assert 0.9 < np.linalg.norm(found) / np.linalg.norm(expected) < 1.1
 
 
 # Training
@@ -333,7 +334,6 @@ def test_reports(device: str) -> None:
     for layer in reports:
         assert layer.bytes_after < 0.6 * layer.bytes_before
         assert 25 < layer.signal_to_noise < 70
-    x[0] += 1.0
     assert dl.quantization.layer_reports(small, small, x)[0].signal_to_noise == np.inf
     with pytest.raises(ArgumentError, match="has no layer '6'"):
         dl.quantization.layer_reports(net[:3], small, x)
