@@ -14,6 +14,7 @@ layout(local_size_x = SIZE) in;
 #endif
 layout(binding = 0) readonly buffer X { NUMBERS x[]; };
 #if BITS == 4
+#include "int4.glsl"
 layout(binding = 1) readonly buffer W { uvec4 w[]; };
 layout(binding = 2) readonly buffer Scales { uint scales[]; };
 #else
@@ -75,15 +76,14 @@ void main() {
             for (uint r = 0; r < ROWS; ++r) {
                 const vec4 low = x[x_at[r] + i * 8 + part], high = x[x_at[r] + i * 8 + part + 4];
                 for (uint f = 0; f < FEATURES; ++f) {
-                    const uvec4 bytes = uvec4(words[f][part]) >> uvec4(0, 8, 16, 24);
-                    dots[r][f] += dot(vec4(bytes & 15u) - 8.0, low) + dot(vec4((bytes >> 4) & 15u) - 8.0, high);
+                    const uint word = words[f][part];
+                    dots[r][f] += dot(lower_weights(word), low) + dot(upper_weights(word), high);
                 }
             }
         }
         for (uint f = 0; f < FEATURES; ++f) {
             const uint at = p.scale_offset + (feature[f] * blocks + i) / p.blocks;
-            const vec2 pair = unpackHalf2x16(scales[at / 2]);
-            const float scale = (at & 1u) == 0 ? pair.x : pair.y;
+            const float scale = scale_in(scales[at / 2], at);
             for (uint r = 0; r < ROWS; ++r) sum[r][f] += dots[r][f] * scale;
         }
     }
