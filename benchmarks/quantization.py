@@ -31,6 +31,7 @@ from dl4all.quantization import (
     prepare,
     quantize_,
 )
+from dl4all.quantization.report import state_bytes
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -113,10 +114,6 @@ def call(network: Any, x: Any, device: str) -> Callable[[], Any]:
     return forward
 
 
-def weight_bytes(network: Any) -> int:
-    return sum(tensor.numel() * tensor.dtype.itemsize for tensor in network.state_dict().values())
-
-
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--device", default="vulkan:0", show_default=True)
 @click.option("--repeat", default=9, show_default=True)
@@ -143,11 +140,11 @@ def main(device: str, repeat: int, only: str) -> None:
         dl.manual_seed(0)
         networks, x = make(device)
         calls = {kind: call(network, x, device) for kind, network in networks.items()}
-        expected, whole = calls["float32"]().cpu().numpy(), weight_bytes(networks["float32"])
+        expected, whole = calls["float32"]().cpu().numpy(), state_bytes(networks["float32"])
         notes = {}
         for kind, network in networks.items():
             error = np.abs(calls[kind]().cpu().numpy() - expected).max() / np.abs(expected).max()
-            notes[kind] = f", {weight_bytes(network) / whole:.2f} B, {error:.3f}"
+            notes[kind] = f", {state_bytes(network) / whole:.2f} B, {error:.3f}"
         row(name, calls, notes)
     Console(width=130).print(table)
     print("time over float32's, bytes over float32's, largest error")

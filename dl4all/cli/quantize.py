@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import json
 import statistics
 import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -15,14 +16,18 @@ from rich.console import Console
 from rich.table import Table
 
 import dl4all as dl
-from dl4all.errors import ConfigError, FileFormatError
+from dl4all.cli.train import write_weights
+from dl4all.errors import ConfigError
 from dl4all.quantization.quantize import WeightConfig
+from dl4all.quantization.report import state_bytes
 
-CONFIGS: dict[str, WeightConfig] = {
-    "int8": dl.quantization.Int8WeightOnlyConfig(),
-    "int4": dl.quantization.Int4WeightOnlyConfig(),
-    "dynamic": dl.quantization.Int8DynamicActivationInt8WeightConfig(),
+CONFIGS: dict[str, Callable[[int], WeightConfig]] = {
+    "int8": lambda group_size: dl.quantization.Int8WeightOnlyConfig(),
+    "int4": dl.quantization.Int4WeightOnlyConfig,
+    "dynamic": lambda group_size: dl.quantization.Int8DynamicActivationInt8WeightConfig(),
 }
+"""The ways to hold weights, for a group size."""
+
 OBSERVERS = {
     "histogram": dl.quantization.HistogramObserver,
     "minmax": dl.quantization.MinMaxObserver,
@@ -46,7 +51,13 @@ TIMED = 9  # calls
 )
 @click.option("--group-size", default=32, show_default=True, help="Weights of int4 that share a scale.")
 @click.option("--observer", type=click.Choice(list(OBSERVERS)), default="histogram", show_default=True)
-@click.option("--batches", default=8, show_default=True, help="Of training data that static looks at.")
+@click.option(
+    "--batches",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="Of training data that static looks at.",
+)
 @click.option("--device", help="In the place of the file's.")
 @click.option("--save", metavar="FILE.safetensors", help="Write the weights in fewer bits.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -77,30 +88,24 @@ def quantize(
     if kind == "static":
         observed = dl.quantization.prepare(model, qconfig=dl.quantization.QConfig(OBSERVERS[observer]))
         with dl.no_grad():
-            for number, (inputs, _) in enumerate(prepared.train):
-                if number < batches:
-                    observed(inputs)
+            for inputs, _ in itertools.islice(prepared.train, batches):
+                observed(inputs)
         small = dl.quantization.convert(observed)
     else:
         small = copy.deepcopy(model)
-        chosen = dl.quantization.Int4WeightOnlyConfig(group_size) if kind == "int4" else CONFIGS[kind]
-        dl.quantization.quantize_(small, chosen)
+        dl.quantization.quantize_(small, CONFIGS[kind](group_size))
     inputs = next(iter(test))[0]
     layers = dl.quantization.layer_reports(model, small, inputs)
     measured = {}
     for name, network in (("float32", model), (kind, small)):
         own = dl.Trainer(network, trainer.loss, trainer.optimizer, trainer.metrics, trainer.device)
-        measured[name] = {**own.evaluate(test), "bytes": _nbytes(network), "ms": _ms(network, inputs)}
+        measured[name] = {**own.evaluate(test), "bytes": state_bytes(network), "ms": _ms(network, inputs)}
     if save is not None:
-        _write(save, small)
+        write_weights(save, small)
     if as_json:
         print(json.dumps({"layers": [layer._asdict() for layer in layers], **measured}))
     else:
         _print(layers, measured, len(inputs))
-
-
-def _nbytes(network: dl.nn.Module) -> int:
-    return sum(tensor.numel() * tensor.dtype.itemsize for tensor in network.state_dict().values())
 
 
 def _ms(network: dl.nn.Module, inputs: Any) -> float:
@@ -114,17 +119,6 @@ def _ms(network: dl.nn.Module, inputs: Any) -> float:
             inputs.device.synchronize()
             seconds.append(time.perf_counter() - begun)
     return 1e3 * statistics.median(seconds[3:])
-
-
-def _write(path: str, network: dl.nn.Module) -> None:
-    """
-    Raises:
-        FileFormatError
-    """
-    try:
-        dl.io.save_weights(Path(path), network.state_dict())
-    except OSError as error:
-        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def _print(

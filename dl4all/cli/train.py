@@ -62,7 +62,7 @@ def train(
     history = run.fit(resume=resume)
     seconds = time.perf_counter() - start
     if save is not None:
-        _write(save, run.trainer.model)
+        write_weights(save, run.trainer.model)
     if plot is not None:
         history.plot(plot)
     numbers = "  ".join(
@@ -86,8 +86,8 @@ def _formatted(name: str, value: float) -> str:
     return f"{name} {value:.2%}" if "accuracy" in name else f"{name} {value:.4g}"
 
 
-def _write(path: str, model: dl.nn.Module) -> None:
-    """Save the model's weights.
+def write_weights(path: str, model: dl.nn.Module) -> None:
+    """Save a network's weights.
 
     Raises:
         FileFormatError: the file cannot be written.

@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
 from dl4all.nn.module import Module
+from dl4all.quantization.weights import SMALLEST
 from dl4all.tensor.creation import tensor
 from dl4all.tensor.tensor import Tensor
 
 LEVELS = 255  # steps from the least number to the largest
 BINS = 2048  # of a histogram
 CUTS = 128  # of a histogram's range that are tried
-FLOAT32_TINY = float(np.finfo(np.float32).tiny)
 
 
 class ObserverBase(Module):
@@ -95,7 +95,7 @@ def qparams(low: float, high: float) -> tuple[float, int]:
     (1.0, 1)
     """
     low, high = min(low, 0.0), max(high, 0.0)
-    scale = max((high - low) / LEVELS, FLOAT32_TINY)
+    scale = max((high - low) / LEVELS, SMALLEST)
     return scale, int(np.clip(np.rint(-low / scale), 0, LEVELS))
 
 
@@ -171,7 +171,7 @@ class HistogramObserver(ObserverBase):
     def observe(self, input: Tensor, low: float, high: float) -> None:
         super().observe(input, low, high)
         limit, counts = self.limit.item(), self.histogram.numpy().astype(np.float64)
-        largest = max(abs(low), abs(high), FLOAT32_TINY)
+        largest = max(abs(low), abs(high), SMALLEST)
         if not limit:
             limit = largest
         while limit < largest:  # two bins become one, in the middle

@@ -62,7 +62,9 @@ def layer_reports(model: Module, quantized: Module, *inputs: Any) -> list[LayerR
         signal, other = (results.get(name) for results in found)
         ratio = math.nan if signal is None or other is None else _signal_to_noise(signal, other)
         kinds = sorted({type(weight).__name__ for weight in _weights(layer)})
-        reports.append(LayerReport(name, ", ".join(kinds), _nbytes(before[name]), _nbytes(layer), ratio))
+        reports.append(
+            LayerReport(name, ", ".join(kinds), state_bytes(before[name]), state_bytes(layer), ratio)
+        )
     return reports
 
 
@@ -70,7 +72,8 @@ def _weights(layer: Module) -> list[QuantizedWeight]:
     return [child for child in layer.children() if isinstance(child, QuantizedWeight)]
 
 
-def _nbytes(layer: Module) -> int:
+def state_bytes(layer: Module) -> int:
+    """The bytes of all parameters and buffers that are part of the state."""
     return sum(tensor.numel() * tensor.dtype.itemsize for tensor in layer.state_dict().values())
 
 

@@ -36,14 +36,13 @@ from dl4all.quantization.observers import (
     ObserverBase,
 )
 from dl4all.quantization.quantize import Filter, Int8DynamicActivationInt8WeightConfig, quantize_
-from dl4all.quantization.weights import STEPS, Backward, Int8Weight, finite_numbers
+from dl4all.quantization.weights import SMALLEST, STEPS, Backward, Int8Weight, finite_numbers
 from dl4all.tensor.creation import from_numpy, tensor
 from dl4all.tensor.tensor import Tensor
 
 M = TypeVar("M", bound=Module)
 LAYERS = (Linear, Conv1d, Conv2d, Conv3d)
 OBSERVER = "input_observer"
-SMALLEST = float(np.finfo(np.float32).tiny)  # scale
 
 
 class QConfig(NamedTuple):

@@ -29,7 +29,7 @@ from dl4all.tensor.tensor import Tensor
 
 Backward: TypeAlias = Callable[[Any, Any, Any], list[Any]]
 STEPS = 127  # from 0 to the largest weight of an output
-SMALLEST = float(np.finfo(np.float32).tiny)  # scale of an input
+SMALLEST = float(np.finfo(np.float32).tiny)  # scale
 
 
 class QuantizedWeight(Module, TensorLike):
