@@ -80,6 +80,11 @@ def tensor(
         tensor([[1., 2.],
                [3., 4.]])
     """
+    return _with_grad(_from_array(_elements(data, dtype), device, copy=True), requires_grad)
+
+
+def _elements(data: ArrayLike, dtype: DTypeLike) -> npt.NDArray[Any]:
+    """The elements of a tensor made of `data`, on the host."""
     typed = isinstance(data, (np.ndarray, np.generic, Tensor))
     try:
         array = np.asarray(data)
@@ -97,7 +102,8 @@ def tensor(
     if array.dtype != target:
         with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
             array = array.astype(target)
-    return _with_grad(_from_array(array, device, copy=True), requires_grad)
+    checked_dtype("tensor", array.dtype)
+    return array
 
 
 def as_tensor(data: ArrayLike, dtype: DTypeLike = None, device: DeviceLike | None = None) -> Tensor:
@@ -234,7 +240,7 @@ def full(
         fill_value = fill_value.item()
     if dtype is not None and isinstance(fill_value, NUMBERS):
         check_fits("full", fill_value, checked_dtype("tensor", dtype))
-    value = tensor(fill_value, dtype, "cpu").numpy()
+    value = _elements(fill_value, dtype)
     if value.ndim:
         raise DTypeError(f"[full] expected a number, got {type(fill_value).__name__}")
     return _with_grad(filled("full", checked_shape("full", (size,)), value, device), requires_grad)

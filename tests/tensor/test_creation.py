@@ -10,6 +10,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, UnknownDeviceError
 from dl4all.ops.core.dtypes import DTYPES
+from tests.support.subcases import each
 
 torch = pytest.importorskip("torch", reason="defaults are compared with PyTorch's")
 
@@ -126,6 +127,18 @@ def test_full_has_the_value_s_kind(value: Any, device: str) -> None:
     assert f"torch.{made.dtype}" == str(expected.dtype)
     assert made.tolist() == expected.tolist()
     assert dl.full((2,), 7, "float32", device).dtype == np.float32
+
+
+@each("value, dtype", [(2.5, None), (True, None), (7, "int64"), (-1.5, "float16")])
+def test_full_is_compiled(value: Any, dtype: Any, device: str) -> None:
+    def f(x: Any) -> Any:
+        return dl.where(x > 1, dl.full((3,), value, dtype, device), dl.full((3,), 0, dtype, device))
+
+    compiled: Any = dl.compile(f)
+    x = dl.tensor([0.0, 2.0, 3.0], device=device)
+    results = [compiled(x).tolist() for _ in range(5)]
+    assert results == [[0, value, value]] * 5
+    assert compiled.specializations
 
 
 def test_dtypes_of_filled(device: str) -> None:
