@@ -20,6 +20,7 @@
     ├── GradientError          a gradient cannot be computed
     ├── TraceError             a model's work cannot be found out without computing
     ├── GraphError             a graph or its text is not sound         (also a ValueError)
+    ├── OperatorError          a model file has operators that are not here (also a NotImplementedError)
     ├── ModuleError            a module cannot take a member           (also a TypeError, an AttributeError)
     ├── WeightsError           a state dict does not fit the module    (also a ValueError)
     ├── DataError              a data set or a worker of a loader broke off
@@ -51,6 +52,7 @@ __all__ = [
     "GradientError",
     "GraphError",
     "ModuleError",
+    "OperatorError",
     "OutOfMemoryError",
     "PipelineError",
     "ResumeError",
@@ -371,6 +373,16 @@ class GraphError(Dl4allError, ValueError):
     Example:
         >>> import dl4all as dl
         >>> issubclass(dl.errors.GraphError, ValueError)
+        True
+    """
+
+
+class OperatorError(Dl4allError, NotImplementedError):
+    """A model file has operators, or forms of them, that are not here.
+
+    Example:
+        >>> import dl4all as dl
+        >>> issubclass(dl.errors.OperatorError, NotImplementedError)
         True
     """
 

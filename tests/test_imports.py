@@ -53,14 +53,13 @@ LAYERS = (
         "dl4all.distributed",
         "dl4all.fft",
         "dl4all.functions.linalg",
-        "dl4all.onnx",
     ),
     ("dl4all.graph",),
     ("dl4all.multi_device", "dl4all.functions.func"),
     ("dl4all.multi_device.trace",),
     ("dl4all.multi_device.placement",),
     ("dl4all.multi_device.data_parallel", "dl4all.multi_device.pipeline", "dl4all.multi_device.serving"),
-    ("dl4all.training",),
+    ("dl4all.training", "dl4all.onnx"),
     ("dl4all.pytorch",),
     ("dl4all.pytorch.missing", "dl4all.pytorch.names"),
     ("dl4all.public",),
@@ -76,6 +75,7 @@ OUTSIDE = {
     "vulkan": "dl4all.runtime.vulkan",
     "pytest": "dl4all.testing",  # no dependency of the library
     "torch": "dl4all.pytorch.device",
+    "onnx": "dl4all.onnx.dtypes",
     "llvmlite": "dl4all.runtime.cpu.llvm",
     "einops": "dl4all.pytorch.names.einops",
 }

@@ -129,13 +129,13 @@ def resized(
         if mode.startswith("nearest"):
             result = select_indices(result, axis, Indices(_nearest_indices(old_size, new_size, scale, mode)))
         elif mode == "area":
-            result = _weighted_sum(result, axis, _area_taps(old_size, new_size))
+            result = weighted_sum(result, axis, _area_taps(old_size, new_size))
         elif antialias:
             step = _source_step(old_size, new_size, scale, bool(align_corners))
-            result = _weighted_sum(result, axis, _filter_taps(old_size, new_size, step, mode))
+            result = weighted_sum(result, axis, _filter_taps(old_size, new_size, step, mode))
         elif old_size != new_size or not align_corners:
             coordinates = _source_coordinates(old_size, new_size, scale, bool(align_corners))
-            result = _weighted_sum(result, axis, _taps(coordinates, old_size, mode))
+            result = weighted_sum(result, axis, _taps(coordinates, old_size, mode))
     return unshared(result, input)
 
 
@@ -219,7 +219,7 @@ def _cubic_kernel(distance: NDArray, a: float) -> NDArray:
     return weights
 
 
-def _weighted_sum(input: Array, axis: int, taps: Taps) -> Array:
+def weighted_sum(input: Array, axis: int, taps: Taps) -> Array:
     """The sum of the taps along an axis.
 
     Raises:

@@ -1,12 +1,10 @@
-"""Names of ``torch.onnx`` that scripts import and call on request: the export, which is not here."""
+"""The export of models, which is not here yet."""
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
 from dl4all.errors import GraphError
-
-__all__ = ["export"]
 
 
 def export(model: Any, args: Any = (), f: Any = None, **kwargs: Any) -> NoReturn:
