@@ -11,17 +11,23 @@ from dl4all.pytorch.names.version import __version__
 
 COMMANDS = {
     "bench": "Measure how fast this machine's devices are.",
+    "convert": "Write weights in another format.",
     "devices": "List the devices of this machine.",
     "doctor": "Check drivers, libraries, permissions and a computation.",
+    "inspect": "Tell what is in an ONNX model.",
     "place": "Show which device computes what of a network, and why.",
     "profile": "Run a script and show where its time goes.",
     "quantize": "Hold a trained network's weights in fewer bits, and say what that costs.",
+    "run": "Compute an ONNX model.",
     "top": "Show what the devices of all processes do.",
     "torch-report": "Show which ops of a PyTorch script run on the CPU.",
     "train": "Train a network from a configuration file.",
     "tune": "Find the fastest kernels of a device.",
 }
 """The commands, each with its line in the help, and in a module of its name, loaded when it is called."""
+
+MODULES = {"inspect": "inspect_model", "run": "run_model"}
+"""The modules, and functions in them, of commands whose own names mean something else."""
 
 
 class CommandGroup(click.Group):
@@ -33,7 +39,7 @@ class CommandGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        word = cmd_name.replace("-", "_")
+        word = MODULES.get(cmd_name, cmd_name.replace("-", "_"))
         found: click.Command = getattr(import_module(f"dl4all.cli.{word}"), word)
         return found
 

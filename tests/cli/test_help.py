@@ -13,17 +13,17 @@ import click
 import pytest
 
 import dl4all as dl
-from dl4all.cli import COMMANDS, cli
+from dl4all.cli import COMMANDS, MODULES, cli
 from tests.conftest import run_python
 
 CLI = Path(dl.__file__).parent / "cli"
 CALL = "import sys; sys.argv[1:] = {}; from dl4all.cli import main; main()"
-HELPERS = {"checks", "mode_ladder", "mode_picture", "report", "run", "script"}
+HELPERS = {"checks", "mode_ladder", "mode_picture", "model_inputs", "report", "run", "script"}
 
 
 def test_every_command_is_in_the_help() -> None:
     modules = {path.stem for path in CLI.glob("*.py")} - HELPERS - {"__init__"}
-    assert {name.replace("-", "_") for name in COMMANDS} == modules
+    assert {MODULES.get(name, name.replace("-", "_")) for name in COMMANDS} == modules
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
