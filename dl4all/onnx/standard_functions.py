@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from dl4all.onnx.call import Context
@@ -55,8 +56,16 @@ def _expanded(node: Node, inputs: Sequence[Any], opset: int) -> Function | None:
             return None
         return reader_of_standard().function(onnx.FunctionProto.FromString(body), partial=True)
     if schema.has_function:
-        return reader_of_standard().function(schema.function_body, partial=True)
+        found = reader_of_standard().function(schema.function_body, partial=True)
+        return replace(found, defaults=_defaults(schema))
     return None
+
+
+def _defaults(schema: Any) -> dict[str, Any]:
+    """The values of attributes that a node leaves out."""
+    reader = reader_of_standard()
+    given = ((name, one.default_value) for name, one in schema.attributes.items())
+    return {name: reader.attribute(value, frozenset()) for name, value in given if value.type}
 
 
 def _type(onnx: Any, value: Any) -> Any:
