@@ -58,6 +58,9 @@ class Listener:
     def uploaded(self, device: Device, storage: Storage, array: npt.NDArray[Any]) -> None:
         """Contents have come from the host into new memory."""
 
+    def copying(self, target: Any, source: Any) -> None:
+        """The elements of a tensor are to be copied into another's memory, by a launch."""
+
     def host_call(
         self,
         device: Device,
@@ -199,6 +202,12 @@ def read(device: Device) -> None:
     """Tell that the host reads elements of a tensor in the memory of the CPU."""
     for listener in here() if active else ():
         listener.read(device)
+
+
+def copying(target: Any, source: Any) -> None:
+    """Tell that a launch is to copy a tensor's elements into another's memory."""
+    for listener in here() if active else ():
+        listener.copying(target, source)
 
 
 def leaf_gradient(leaf: Any) -> None:

@@ -26,7 +26,7 @@ from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
 from dl4all.ops.memory.transfer import move
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler import fallback
+from dl4all.scheduler import fallback, listeners
 from dl4all.scheduler.device.programs import Launch
 
 T = TypeVar("T", bound=TensorBase)
@@ -106,6 +106,7 @@ def copy_into(target: TensorBase, source: TensorBase) -> None:
         source = _cast_without_gradient(source, target.dtype)
     if source.storage is target.storage:  # one dispatch may not read what it writes
         source = fresh_copy(source)
+    listeners.copying(target, source)
     cause = _copy_on_device(target, source)
     if cause is not None:
         with fallback.on_host("copy_", target.device, cause):

@@ -18,7 +18,6 @@ from dl4all.errors import (
     DataError,
     DeviceError,
     GradientError,
-    GraphError,
     UnknownDeviceError,
 )
 
@@ -54,8 +53,6 @@ def test_what_is_only_imported_refuses_when_it_is_called() -> None:
     for refused in (dl.distributed.init_process_group, dl.distributed.destroy_process_group):
         with pytest.raises(DeviceError, match=r"use dl\.parallel"):
             refused()
-    with pytest.raises(GraphError, match="no ONNX files"):
-        dl.onnx.export(dl.nn.Linear(3, 2), (dl.ones(1, 3),), "model.onnx")
 
 
 def test_questions_about_cuda() -> None:
