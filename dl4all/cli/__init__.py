@@ -26,8 +26,12 @@ COMMANDS = {
 }
 """The commands, each with its line in the help, and in a module of its name, loaded when it is called."""
 
-MODULES = {"inspect": "inspect_model", "run": "run_model"}
-"""The modules, and functions in them, of commands whose own names mean something else."""
+MODULES = {
+    "convert": ("model_files", "convert"),
+    "inspect": ("model_files", "inspect_model"),
+    "run": ("run_model", "run_model"),
+}
+"""The module and the function of commands that have none of their own name."""
 
 
 class CommandGroup(click.Group):
@@ -39,8 +43,9 @@ class CommandGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        word = MODULES.get(cmd_name, cmd_name.replace("-", "_"))
-        found: click.Command = getattr(import_module(f"dl4all.cli.{word}"), word)
+        word = cmd_name.replace("-", "_")
+        module, function = MODULES.get(cmd_name, (word, word))
+        found: click.Command = getattr(import_module(f"dl4all.cli.{module}"), function)
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -7,14 +7,14 @@ sequences are lists, and optionals without a value are None.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dl4all.errors import ArgumentError, OperatorError
 from dl4all.onnx.dtypes import held, supported
-from dl4all.onnx.graph import Function, Graph, NDArray, Node
+from dl4all.onnx.graph import NDArray, OnnxFunction, OnnxGraph, OnnxNode
 from dl4all.ops.core.untracked import Untracked
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor.creation import from_numpy, full
@@ -26,31 +26,34 @@ def is_host(value: Any) -> bool:
     return isinstance(value, (np.ndarray, np.generic))
 
 
-class Context(Untracked):
+class EvaluationContext(Untracked):
     """The surroundings of a model's calls."""
 
     def __init__(
         self,
         device: Device,
         opsets: Mapping[str, int],
-        functions: Mapping[tuple[str, str, str], Function],
+        functions: Mapping[tuple[str, str, str], OnnxFunction],
         max_iterations: int,
         uploaded: dict[tuple[int, Device], Tensor],
     ) -> None:
         self.device, self.opsets, self.functions = device, opsets, functions
         self.max_iterations = max_iterations
+        # Operators run graphs, and graphs operators; so these come from evaluation.py, which knows both.
+        self.evaluate: Callable[..., list[Any]]
+        self.expand: Callable[..., Sequence[Any]]
         self.depth = 0  # of functions that call each other
         self.waits: list[str] = []
         """Operators that have waited for elements, so that they do something else for each input."""
         self.constants: dict[int, NDArray] = {}
         """Arrays that stay as they are, by id; what is uploaded of them is kept."""
         self.uploaded = uploaded
-        self.expanded: dict[Any, Function | None] = {}
+        self.expanded: dict[Any, OnnxFunction | None] = {}
         """Functions of the standard, by the node that calls them and the kinds of its inputs."""
 
-    def within(self, opsets: Mapping[str, int]) -> Context:
+    def within(self, opsets: Mapping[str, int]) -> EvaluationContext:
         """The context of a function's body, which has opsets of its own."""
-        inner = object.__new__(Context)
+        inner = object.__new__(EvaluationContext)
         vars(inner).update(vars(self))
         inner.opsets = {**self.opsets, **opsets}
         return inner
@@ -87,7 +90,9 @@ class Call:
 
     __slots__ = ("context", "device", "node", "opset", "values")
 
-    def __init__(self, node: Node, context: Context, values: dict[str, Any], device: Device) -> None:
+    def __init__(
+        self, node: OnnxNode, context: EvaluationContext, values: dict[str, Any], device: Device
+    ) -> None:
         self.node, self.context, self.values, self.device = node, context, values, device
         self.opset = context.opsets.get(node.domain, 1)
 
@@ -109,7 +114,7 @@ class Call:
 
     @property
     def results(self) -> int:
-        """How many results the node names, the last of which somebody reads."""
+        """The number of results that the node names, up to the last that it wants."""
         return max((i for i, name in enumerate(self.node.outputs, 1) if name), default=0)
 
     def tensor(self, value: Any) -> Tensor:
@@ -163,16 +168,13 @@ class Call:
 
     def expanded(self, *inputs: Any) -> Any:
         """The results of the operator as the standard writes it with others."""
-        from dl4all.onnx.evaluation import call_standard  # evaluation calls operators, and they call it
-
-        return tuple(call_standard(self.node, list(inputs), self.context, self.device))
+        return tuple(self.context.expand(self.node, list(inputs), self.context, self.device))
 
     def refuse(self, what: str) -> OperatorError:
         return OperatorError(f"{what} is not supported")
 
-    def evaluate(self, graph: Graph, inputs: Sequence[Any]) -> list[Any]:
+    def evaluate(self, graph: OnnxGraph, inputs: Sequence[Any]) -> list[Any]:
         """The results of a graph among the attributes, which sees the names around the node."""
-        from dl4all.onnx.evaluation import evaluate  # evaluation calls operators, and they call it
-
         own = {info.name: value for info, value in zip(graph.arguments, inputs, strict=True)}
-        return evaluate(graph, {**self.values, **graph.initializers, **own}, self.context, self.device)
+        values = {**self.values, **graph.initializers, **own}
+        return self.context.evaluate(graph, values, self.context, self.device)

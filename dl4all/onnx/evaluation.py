@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dl4all.errors import ArgumentError, Dl4allError, OperatorError, OutOfMemoryError, ShapeError
 from dl4all.onnx import standard_functions
-from dl4all.onnx.call import Call, Context, is_host
-from dl4all.onnx.graph import Function, Graph, Node
+from dl4all.onnx.call import Call, EvaluationContext, is_host
+from dl4all.onnx.graph import OnnxFunction, OnnxGraph, OnnxNode
 from dl4all.onnx.registry import Operator, find
 from dl4all.scheduler.device.device import Device
+from dl4all.tensor.tensor import Tensor
 
 MOST_NESTED = 64  # calls of functions within each other
 
 
-def evaluate(graph: Graph, values: dict[str, Any], context: Context, device: Device) -> list[Any]:
+def new_context(
+    device: Device,
+    opsets: Mapping[str, int],
+    functions: Mapping[tuple[str, str, str], OnnxFunction],
+    max_iterations: int,
+    uploaded: dict[tuple[int, Device], Tensor],
+) -> EvaluationContext:
+    """The surroundings of a model's calls, in which operators can run graphs."""
+    context = EvaluationContext(device, opsets, functions, max_iterations, uploaded)
+    context.evaluate, context.expand = evaluate, call_standard
+    return context
+
+
+def evaluate(
+    graph: OnnxGraph, values: dict[str, Any], context: EvaluationContext, device: Device
+) -> list[Any]:
     """The outputs of a graph.
 
     Args:
@@ -40,7 +56,7 @@ def evaluate(graph: Graph, values: dict[str, Any], context: Context, device: Dev
 
 
 def run_node(
-    node: Node, inputs: list[Any], values: dict[str, Any], context: Context, device: Device
+    node: OnnxNode, inputs: list[Any], values: dict[str, Any], context: EvaluationContext, device: Device
 ) -> Sequence[Any]:
     """The results of one node."""
     while inputs and inputs[-1] is None:
@@ -76,7 +92,7 @@ def compute(declared: Operator, call: Call, inputs: list[Any]) -> Sequence[Any]:
     return result if isinstance(result, tuple) else (result,)
 
 
-def function_of(node: Node, inputs: Sequence[Any], context: Context) -> Function | None:
+def function_of(node: OnnxNode, inputs: Sequence[Any], context: EvaluationContext) -> OnnxFunction | None:
     """The function that a node calls: the model's own, or the standard's for these kinds of inputs."""
     own = context.functions.get((node.domain, node.op_type, node.overload))
     if own is not None:
@@ -84,7 +100,9 @@ def function_of(node: Node, inputs: Sequence[Any], context: Context) -> Function
     return standard_functions.function(node, inputs, context)
 
 
-def call_standard(node: Node, inputs: list[Any], context: Context, device: Device) -> Sequence[Any]:
+def call_standard(
+    node: OnnxNode, inputs: list[Any], context: EvaluationContext, device: Device
+) -> Sequence[Any]:
     """The results of an operator's body in the standard."""
     while inputs and inputs[-1] is None:
         inputs.pop()
@@ -95,7 +113,7 @@ def call_standard(node: Node, inputs: list[Any], context: Context, device: Devic
 
 
 def call_function(
-    node: Node, function: Function, inputs: Sequence[Any], context: Context, device: Device
+    node: OnnxNode, function: OnnxFunction, inputs: Sequence[Any], context: EvaluationContext, device: Device
 ) -> Sequence[Any]:
     """The results of a function's body."""
     given = {**function.defaults, **node.attributes}

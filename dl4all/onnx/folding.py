@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import Dl4allError
-from dl4all.onnx.call import Call, Context, is_host
+from dl4all.onnx.call import Call, EvaluationContext, is_host
 from dl4all.onnx.evaluation import compute
-from dl4all.onnx.graph import Graph, Model, NDArray, Node
+from dl4all.onnx.graph import NDArray, OnnxGraph, OnnxModel, OnnxNode
 from dl4all.onnx.registry import find
 from dl4all.ops.core.dtypes import kind_of
 
@@ -23,7 +23,7 @@ CONSTANT_RESULTS = ("Shape", "Size")
 """Operators whose results are on the host wherever the input is."""
 
 
-def folded(model: Model) -> tuple[Graph, dict[str, NDArray]]:
+def folded(model: OnnxModel) -> tuple[OnnxGraph, dict[str, NDArray]]:
     """A model's graph without what needs no input, and by name what that has computed.
 
     Initializers stay what they are, as they may be parameters; constants and numbers of the host are folded.
@@ -46,7 +46,7 @@ def folded(model: Model) -> tuple[Graph, dict[str, NDArray]]:
     return _alive(graph, nodes, computed)
 
 
-def _computed(node: Node, known: Mapping[str, Any], model: Model) -> Any:
+def _computed(node: OnnxNode, known: Mapping[str, Any], model: OnnxModel) -> Any:
     """The results of a node all of whose inputs are known on the host; None otherwise."""
     declared = find(node.domain, node.op_type, model.opsets.get(node.domain, 1))
     own = (node.domain, node.op_type, node.overload) in model.functions
@@ -58,7 +58,7 @@ def _computed(node: Node, known: Mapping[str, Any], model: Model) -> Any:
     if sum(value.nbytes for value in inputs if value is not None) > MOST_FOLDED:
         return None
     try:
-        context = Context(None, model.opsets, model.functions, 0, {})  # type: ignore[arg-type]  # no tensor is made
+        context = EvaluationContext(None, model.opsets, model.functions, 0, {})  # type: ignore[arg-type]  # no tensor is made
         results = compute(declared, Call(node, context, {}, None), inputs)  # type: ignore[arg-type]
     except (Dl4allError, ValueError, TypeError, IndexError, ArithmeticError, AttributeError):
         return None  # the call will say what is wrong, if it comes to this node
@@ -67,7 +67,9 @@ def _computed(node: Node, known: Mapping[str, Any], model: Model) -> Any:
     return results
 
 
-def _alive(graph: Graph, nodes: list[Node], computed: dict[str, NDArray]) -> tuple[Graph, dict[str, NDArray]]:
+def _alive(
+    graph: OnnxGraph, nodes: list[OnnxNode], computed: dict[str, NDArray]
+) -> tuple[OnnxGraph, dict[str, NDArray]]:
     """The nodes whose results are read, and the constants and initializers that they read."""
     wanted = {info.name for info in graph.outputs}
     kept = []
@@ -78,11 +80,11 @@ def _alive(graph: Graph, nodes: list[Node], computed: dict[str, NDArray]) -> tup
     initializers = {name: array for name, array in graph.initializers.items() if name in wanted}
     # Old files list initializers as inputs, too, and those that nobody reads any more are none.
     inputs = tuple(info for info in graph.inputs if info.name not in graph.initializers)
-    smaller = Graph(graph.name, inputs, graph.outputs, tuple(reversed(kept)), initializers)
+    smaller = OnnxGraph(graph.name, inputs, graph.outputs, tuple(reversed(kept)), initializers)
     return smaller, {name: array for name, array in computed.items() if name in wanted}
 
 
-def wanted_on_host(graph: Graph, opsets: Mapping[str, int]) -> frozenset[str]:
+def wanted_on_host(graph: OnnxGraph, opsets: Mapping[str, int]) -> frozenset[str]:
     """The names whose numbers decide about shapes: operators read them on the host."""
     wanted = set[str]()
     for node in reversed(graph.nodes):
@@ -101,7 +103,7 @@ def wanted_on_host(graph: Graph, opsets: Mapping[str, int]) -> frozenset[str]:
     return frozenset(wanted - {""})
 
 
-def _without_identities(graph: Graph) -> Graph:
+def _without_identities(graph: OnnxGraph) -> OnnxGraph:
     """The nodes without those that hand on their input, whose readers read that instead."""
     inner = (part.free_names for node in graph.nodes for part in node.graphs)
     fixed = {info.name for info in graph.outputs}.union(*inner)
@@ -116,12 +118,12 @@ def _without_identities(graph: Graph) -> Graph:
     return graph.with_nodes(nodes, graph.initializers)
 
 
-def _without_batch_norms(graph: Graph) -> Graph:
+def _without_batch_norms(graph: OnnxGraph) -> OnnxGraph:
     """Convolutions with the factors of the batch norms that alone read their results."""
     reads = Counter(name for node in graph.nodes for name in node.reads)
     reads.update(info.name for info in graph.outputs)
     producers = {node.outputs[0]: node for node in graph.nodes if node.op_type == "Conv" and not node.domain}
-    initializers, replaced = dict(graph.initializers), dict[str, Node | None]()
+    initializers, replaced = dict(graph.initializers), dict[str, OnnxNode | None]()
     for node in graph.nodes:
         conv = (
             producers.get(node.inputs[0])
@@ -145,7 +147,7 @@ def _without_batch_norms(graph: Graph) -> Graph:
         initializers[bias_name] = ((offset - mean) * factor + bias).astype(weight.dtype)
         inputs = (conv.inputs[0], conv.inputs[1], bias_name)
         replaced[conv.outputs[0]] = None
-        replaced[node.outputs[0]] = Node("", "Conv", conv.name, inputs, node.outputs, conv.attributes)
+        replaced[node.outputs[0]] = OnnxNode("", "Conv", conv.name, inputs, node.outputs, conv.attributes)
     nodes = (replaced.get(node.outputs[0], node) for node in graph.nodes)
     return graph.with_nodes((node for node in nodes if node is not None), initializers)
 

@@ -33,7 +33,7 @@ class ValueInfo(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Node(Untracked):
+class OnnxNode(Untracked):
     """One call of an operator."""
 
     domain: str
@@ -52,9 +52,9 @@ class Node(Untracked):
         return f"node {self.name or self.outputs[0]!r} ({self.op_type})"
 
     @cached_property
-    def graphs(self) -> tuple[Graph, ...]:
+    def graphs(self) -> tuple[OnnxGraph, ...]:
         """The graphs among the attributes."""
-        return tuple(value for value in self.attributes.values() if isinstance(value, Graph))
+        return tuple(value for value in self.attributes.values() if isinstance(value, OnnxGraph))
 
     @cached_property
     def reads(self) -> frozenset[str]:
@@ -62,28 +62,28 @@ class Node(Untracked):
         free = (graph.free_names for graph in self.graphs)
         return frozenset(name for name in self.inputs if name).union(*free)
 
-    def with_attributes(self, given: Mapping[str, Any]) -> Node:
+    def with_attributes(self, given: Mapping[str, Any]) -> OnnxNode:
         """The node of a function's body with the caller's attributes in place of references to them."""
         bound = {}
         for name, value in self.attributes.items():
             if isinstance(value, AttributeReference):
                 if value.name in given:
                     bound[name] = given[value.name]
-            elif isinstance(value, Graph):
+            elif isinstance(value, OnnxGraph):
                 bound[name] = value.with_attributes(given)
             else:
                 bound[name] = value
-        return Node(self.domain, self.op_type, self.name, self.inputs, self.outputs, bound, self.overload)
+        return OnnxNode(self.domain, self.op_type, self.name, self.inputs, self.outputs, bound, self.overload)
 
 
 @dataclass(frozen=True, eq=False)
-class Graph(Untracked):
+class OnnxGraph(Untracked):
     """Nodes in an order in which each comes after those that it reads from."""
 
     name: str
     inputs: tuple[ValueInfo, ...]
     outputs: tuple[ValueInfo, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[OnnxNode, ...]
     initializers: Mapping[str, NDArray] = field(default_factory=dict)
 
     @cached_property
@@ -113,34 +113,34 @@ class Graph(Untracked):
             found.append(tuple(last))
         return tuple(reversed(found))
 
-    def with_attributes(self, given: Mapping[str, Any]) -> Graph:
+    def with_attributes(self, given: Mapping[str, Any]) -> OnnxGraph:
         nodes = tuple(node.with_attributes(given) for node in self.nodes)
-        return Graph(self.name, self.inputs, self.outputs, nodes, self.initializers)
+        return OnnxGraph(self.name, self.inputs, self.outputs, nodes, self.initializers)
 
-    def with_nodes(self, nodes: Iterable[Node], initializers: Mapping[str, NDArray]) -> Graph:
-        return Graph(self.name, self.inputs, self.outputs, tuple(nodes), initializers)
+    def with_nodes(self, nodes: Iterable[OnnxNode], initializers: Mapping[str, NDArray]) -> OnnxGraph:
+        return OnnxGraph(self.name, self.inputs, self.outputs, tuple(nodes), initializers)
 
 
 @dataclass(frozen=True, eq=False)
-class Function(Untracked):
+class OnnxFunction(Untracked):
     """An operator that is a graph of others."""
 
-    body: Graph
+    body: OnnxGraph
     defaults: Mapping[str, Any]  # of attributes
     opsets: Mapping[str, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Model(Untracked):
+class OnnxModel(Untracked):
     """A whole file."""
 
-    graph: Graph
+    graph: OnnxGraph
     opsets: Mapping[str, int]
-    functions: Mapping[tuple[str, str, str], Function]  # by domain, name and overload
+    functions: Mapping[tuple[str, str, str], OnnxFunction]  # by domain, name and overload
     producer: str = ""
 
 
-def every_node(graph: Graph) -> Iterable[Node]:
+def every_node(graph: OnnxGraph) -> Iterable[OnnxNode]:
     """The nodes of a graph and of the graphs within it."""
     for node in graph.nodes:
         yield node

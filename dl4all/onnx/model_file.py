@@ -12,12 +12,20 @@ import numpy as np
 
 from dl4all.errors import Dl4allError, FileFormatError, OperatorError
 from dl4all.onnx.dtypes import NARROW, protobuf
-from dl4all.onnx.graph import AttributeReference, Function, Graph, Model, NDArray, Node, ValueInfo
+from dl4all.onnx.graph import (
+    AttributeReference,
+    NDArray,
+    OnnxFunction,
+    OnnxGraph,
+    OnnxModel,
+    OnnxNode,
+    ValueInfo,
+)
 
 OLDEST_OPSET = 1
 
 
-def read_model(source: Any) -> Model:
+def read_model(source: Any) -> OnnxModel:
     """The model of a file.
 
     Args:
@@ -41,7 +49,7 @@ def read_model(source: Any) -> Model:
             proto = _parsed(onnx, path.read_bytes(), where)
         except OSError as error:
             raise FileFormatError(f"{where}: cannot be read: {error.strerror}") from None
-    reader = _Reader(onnx, folder, where)
+    reader = _MessageReader(onnx, folder, where)
     try:
         return reader.model(proto)
     except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
@@ -50,9 +58,9 @@ def read_model(source: Any) -> Model:
         raise FileFormatError(f"{where}: is not sound: {error}") from None
 
 
-def reader_of_standard() -> _Reader:
+def reader_of_standard() -> _MessageReader:
     """The reader of functions of the standard."""
-    return _Reader(protobuf(), None, "[onnx] the standard")
+    return _MessageReader(protobuf(), None, "[onnx] the standard")
 
 
 def _parsed(onnx: Any, content: Any, where: str) -> Any:
@@ -64,7 +72,7 @@ def _parsed(onnx: Any, content: Any, where: str) -> Any:
     return proto
 
 
-class _Reader:
+class _MessageReader:
     """The conversion of one file's messages."""
 
     def __init__(self, onnx: Any, folder: Path | None, where: str) -> None:
@@ -74,7 +82,7 @@ class _Reader:
     def refuse(self, what: str) -> FileFormatError:
         return FileFormatError(f"{self.where}: {what}")
 
-    def model(self, proto: Any) -> Model:
+    def model(self, proto: Any) -> OnnxModel:
         if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
             raise self.refuse("has no graph")
         opsets = self.opsets(proto.opset_import)
@@ -90,12 +98,12 @@ class _Reader:
             key = (_domain(f.domain), self.text(f.name), getattr(f, "overload", ""))
             functions[key] = self.function(f)
         graph = self.graph(proto.graph, frozenset())
-        return Model(graph, opsets, functions, f"{proto.producer_name} {proto.producer_version}".strip())
+        return OnnxModel(graph, opsets, functions, f"{proto.producer_name} {proto.producer_version}".strip())
 
     def opsets(self, imports: Iterable[Any]) -> dict[str, int]:
         return {_domain(one.domain): one.version for one in imports}
 
-    def function(self, proto: Any, *, partial: bool = False) -> Function:
+    def function(self, proto: Any, *, partial: bool = False) -> OnnxFunction:
         """A function of a model, or of the standard, some of whose outputs may be missing."""
         infos = [
             tuple(ValueInfo(self.text(name), "tensor", None, None) for name in names)
@@ -104,10 +112,10 @@ class _Reader:
         wanted = set[str]() if partial else {info.name for info in infos[1]}
         nodes = self.nodes(proto.node, {info.name for info in infos[0]}, wanted)
         defaults = {a.name: self.attribute(a, frozenset()) for a in proto.attribute_proto}
-        body = Graph(proto.name, infos[0], infos[1], nodes)
-        return Function(body, defaults, self.opsets(proto.opset_import))
+        body = OnnxGraph(proto.name, infos[0], infos[1], nodes)
+        return OnnxFunction(body, defaults, self.opsets(proto.opset_import))
 
-    def graph(self, proto: Any, outer: frozenset[str]) -> Graph:
+    def graph(self, proto: Any, outer: frozenset[str]) -> OnnxGraph:
         inputs = tuple(map(self.value_info, proto.input))
         outputs = tuple(map(self.value_info, proto.output))
         initializers = {self.text(tensor.name): self.tensor(tensor) for tensor in proto.initializer}
@@ -116,13 +124,13 @@ class _Reader:
         if len(names) != len(inputs):
             raise self.refuse(f"graph {proto.name!r} has two inputs of one name")
         nodes = self.nodes(proto.node, names | set(initializers), {o.name for o in outputs}, outer)
-        return Graph(proto.name, inputs, outputs, nodes, initializers)
+        return OnnxGraph(proto.name, inputs, outputs, nodes, initializers)
 
     def nodes(
         self, protos: Iterable[Any], known: set[str], wanted: set[str], outer: frozenset[str] = frozenset()
-    ) -> tuple[Node, ...]:
+    ) -> tuple[OnnxNode, ...]:
         """Nodes, each of which reads only what came before it."""
-        known, own, nodes = known | outer, set[str](), list[Node]()
+        known, own, nodes = known | outer, set[str](), list[OnnxNode]()
         for proto in protos:
             node = self.node(proto, frozenset(known))
             for name in node.inputs:
@@ -141,12 +149,12 @@ class _Reader:
             raise self.refuse(f"nothing computes the output {missing[0]!r}")
         return tuple(nodes)
 
-    def node(self, proto: Any, known: frozenset[str]) -> Node:
+    def node(self, proto: Any, known: frozenset[str]) -> OnnxNode:
         attributes = {self.text(a.name): self.attribute(a, known) for a in proto.attribute}
         inputs, outputs = (tuple(map(self.text, names)) for names in (proto.input, proto.output))
         domain, op_type, name = map(self.text, (_domain(proto.domain), proto.op_type, proto.name))
         overload = self.text(getattr(proto, "overload", ""))
-        return Node(domain, op_type, name, inputs, outputs, attributes, overload)
+        return OnnxNode(domain, op_type, name, inputs, outputs, attributes, overload)
 
     def text(self, value: Any) -> str:
         """A name: protobuf hands on bytes where they are no text."""

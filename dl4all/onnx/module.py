@@ -12,11 +12,11 @@ from dl4all.errors import ArgumentError, DTypeError, OperatorError, ShapeError
 from dl4all.graph.run.compiled import compile
 from dl4all.nn.module import Module
 from dl4all.nn.parameter import Parameter
-from dl4all.onnx.call import Context, is_host
+from dl4all.onnx.call import is_host
 from dl4all.onnx.dtypes import held
-from dl4all.onnx.evaluation import evaluate
+from dl4all.onnx.evaluation import evaluate, new_context
 from dl4all.onnx.folding import folded, wanted_on_host
-from dl4all.onnx.graph import Graph, Model, NDArray, ValueInfo
+from dl4all.onnx.graph import NDArray, OnnxGraph, OnnxModel, ValueInfo
 from dl4all.onnx.model_file import read_model
 from dl4all.onnx.support import missing_operators
 from dl4all.ops.core.dtypes import KINDS, kind_of
@@ -38,7 +38,7 @@ class OnnxModule(Module):
     :func:`dl4all.compile`, once for each combination of shapes, unless the model's work depends on elements.
 
     Attributes:
-        graph: its :class:`~dl4all.onnx.graph.Graph` after folding.
+        graph: its :class:`~dl4all.onnx.graph.OnnxGraph` after folding.
         input_names, output_names: in their order.
         compiles: whether calls go through :func:`dl4all.compile`; True unless set otherwise.
 
@@ -48,9 +48,9 @@ class OnnxModule(Module):
         True
     """
 
-    graph: Graph
+    graph: OnnxGraph
 
-    def __init__(self, model: Model, device: Device, max_iterations: int = MOST_ITERATIONS) -> None:
+    def __init__(self, model: OnnxModel, device: Device, max_iterations: int = MOST_ITERATIONS) -> None:
         super().__init__()
         graph, constants = folded(model)
         self.graph = graph.with_nodes(graph.nodes, {})  # whose initializers become members
@@ -58,7 +58,7 @@ class OnnxModule(Module):
         self.output_names = tuple(info.name for info in graph.outputs)
         # Beside the context, so that a compiled call sees what it replays.
         self._uploaded: dict[tuple[int, Device], Tensor] = {}
-        self._context = Context(device, model.opsets, model.functions, max_iterations, self._uploaded)
+        self._context = new_context(device, model.opsets, model.functions, max_iterations, self._uploaded)
         self._on_host = wanted_on_host(graph, model.opsets)
         self._constants: dict[str, NDArray] = {}
         self._members: dict[str, tuple[Module, str]] = {}

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dl4all.onnx.call import Context
+from dl4all.onnx.call import EvaluationContext
 from dl4all.onnx.dtypes import protobuf
-from dl4all.onnx.graph import Function, Node
+from dl4all.onnx.graph import OnnxFunction, OnnxNode
 from dl4all.onnx.model_file import reader_of_standard
 
 
@@ -26,7 +26,7 @@ def _schema(domain: str, name: str, opset: int) -> Any:
         return None
 
 
-def function(node: Node, inputs: Sequence[Any], context: Context) -> Function | None:
+def function(node: OnnxNode, inputs: Sequence[Any], context: EvaluationContext) -> OnnxFunction | None:
     """The body of an operator for inputs of these dtypes and shapes; None if there is none."""
     kinds = tuple(
         (str(value.dtype), tuple(value.shape)) if hasattr(value, "dtype") else None for value in inputs
@@ -37,7 +37,7 @@ def function(node: Node, inputs: Sequence[Any], context: Context) -> Function | 
     return context.expanded[key]
 
 
-def _expanded(node: Node, inputs: Sequence[Any], opset: int) -> Function | None:
+def _expanded(node: OnnxNode, inputs: Sequence[Any], opset: int) -> OnnxFunction | None:
     onnx = protobuf()
     schema = _schema(node.domain, node.op_type, opset)
     if schema is None or (node.graphs and schema.has_context_dependent_function):

@@ -1,16 +1,16 @@
-"""Which of a model's operators are here."""
+"""The operators of a model that are not here."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 import dl4all.onnx.operators  # noqa: F401 - declares them
-from dl4all.onnx.graph import Graph, Model, every_node
+from dl4all.onnx.graph import OnnxGraph, OnnxModel, every_node
 from dl4all.onnx.registry import find
 from dl4all.onnx.standard_functions import is_standard
 
 
-def missing_operators(model: Model) -> Counter[str]:
+def missing_operators(model: OnnxModel) -> Counter[str]:
     """The operators of a model, and of the functions that it calls, that nothing here computes."""
     missing = Counter[str]()
     for graph, opsets in _graphs(model):
@@ -26,6 +26,6 @@ def missing_operators(model: Model) -> Counter[str]:
     return missing
 
 
-def _graphs(model: Model) -> list[tuple[Graph, dict[str, int]]]:
+def _graphs(model: OnnxModel) -> list[tuple[OnnxGraph, dict[str, int]]]:
     functions = [(f.body, {**model.opsets, **f.opsets}) for f in model.functions.values()]
     return [(model.graph, dict(model.opsets)), *functions]

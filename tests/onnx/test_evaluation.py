@@ -227,3 +227,24 @@ def test_what_is_folded_is_bounded() -> None:
     wanted = model(nodes, [value("x", shape=[1])], [value("y")], {"n": count})
     module = dl.onnx.load(wanted, device="null:0")
     assert [n.op_type for n in module.graph.nodes] == ["ConstantOfShape", "Add"]
+
+
+@each("transform", ["NONE", "SOFTMAX", "LOGISTIC"])
+def test_scikit_learn_s_operators(transform: str, device: str) -> None:
+    ml = "ai.onnx.ml"
+    rows = floats(3, 4).ravel().tolist()
+    nodes = [
+        node("Scaler", "x", "s", domain=ml, offset=[0.1, 0.2, 0.3, 0.4], scale=[1.0, 2.0, 0.5, 3.0]),
+        node("Normalizer", "s", "n", domain=ml, norm="L1"),
+        node("LinearRegressor", "n", "r", domain=ml, targets=3, coefficients=rows, intercepts=[1, 2, 3.0]),
+        node(
+            "LinearClassifier", "n", "label scores", domain=ml, coefficients=rows,
+            intercepts=[0.1, 0.2, -0.3], classlabels_ints=[7, 3, 5], post_transform=transform,
+        ),
+        node("Binarizer", "r", "b", domain=ml, threshold=0.5),
+        node("ArrayFeatureExtractor", "x columns", "e", domain=ml),
+    ]  # fmt: skip
+    outputs = [value(n) for n in ("r", "scores", "b", "e")] + [value("label", np.int64)]
+    columns, opsets = {"columns": np.array([2, 0])}, [helper.make_opsetid(ml, 1)]
+    wanted = model(nodes, [value("x", shape=["n", 4])], outputs, columns, opsets=opsets)
+    both(wanted, {"x": floats(5, 4)}, device)

@@ -18,7 +18,7 @@ from dl4all.onnx.exporter import export as exporter
 from dl4all.onnx.exporter.dynamic_sizes import formula_of
 from dl4all.onnx.exporter.recording import flat
 from dl4all.onnx.exporter.views import View, view_steps
-from tests.support.export_cases import FUNCTIONS, LAYERS, Function, numbers, words
+from tests.support.export_cases import FUNCTIONS, LAYERS, FunctionModule, numbers, words
 from tests.support.onnx_models import error, reference
 from tests.support.subcases import each
 
@@ -72,7 +72,7 @@ def test_layers(opset: int, tmp_path: Path) -> None:
 def test_functions(opset: int, dynamic: bool, tmp_path: Path) -> None:
     for name, function in FUNCTIONS.items():
         try:
-            check(Function(function).eval(), numbers(3, 4), tmp_path / "f.onnx", opset, dynamic=dynamic)
+            check(FunctionModule(function).eval(), numbers(3, 4), tmp_path / "f.onnx", opset, dynamic=dynamic)
         except Exception as problem:
             raise AssertionError(f"{name}: {problem}") from problem
 
@@ -153,7 +153,7 @@ def test_parameters_keep_their_names_and_sizes_take_no_memory(tmp_path: Path) ->
     assert "test_export.py" in graph.node[0].doc_string
     before = dl.memory.stats("cpu").peak
     wide = dl.empty(1, 1, device="null:0").expand(3000, 3000)
-    dl.onnx.export(Function(lambda x: (x * 2).sum()).eval(), wide, tmp_path / "wide.onnx")
+    dl.onnx.export(FunctionModule(lambda x: (x * 2).sum()).eval(), wide, tmp_path / "wide.onnx")
     assert dl.memory.stats("cpu").peak - before < 1 << 20
 
 
@@ -188,11 +188,16 @@ HERE = r" \(called at .*tests/(onnx/test_export|support/export_cases)\.py"
 REFUSALS: list[tuple[Callable[[], Any], dict[str, Any], type[Exception], str]] = [
     (Reads, {}, GraphError, "reads elements of a tensor on the host" + HERE),
     (Writes, {}, GraphError, "a part of a tensor is written in place" + HERE),
-    (lambda: Function(lambda x: x.topk(2, 1)[0]), {}, GraphError, "made by something that is no op" + HERE),
-    (lambda: Function(dl.digamma), {}, GraphError, "the op digamma has no form here" + HERE),
-    (lambda: Function(lambda x: 3), {}, GraphError, "as the result, got int"),
-    (lambda: Function(lambda x: x.std(0)), OPEN, GraphError, "another one at another size" + HERE),
-    (lambda: Function(lambda x: x[: len(x) // 2] * 2), OPEN, GraphError, "in a way that is not found"),
+    (
+        lambda: FunctionModule(lambda x: x.topk(2, 1)[0]),
+        {},
+        GraphError,
+        "by something that is no op" + HERE,
+    ),
+    (lambda: FunctionModule(dl.digamma), {}, GraphError, "the op digamma has no form here" + HERE),
+    (lambda: FunctionModule(lambda x: 3), {}, GraphError, "as the result, got int"),
+    (lambda: FunctionModule(lambda x: x.std(0)), OPEN, GraphError, "another one at another size" + HERE),
+    (lambda: FunctionModule(lambda x: x[: len(x) // 2] * 2), OPEN, GraphError, "in a way that is not found"),
     (lambda: nn.Linear(4, 2), {"opset_version": 9}, ArgumentError, "an opset of 17 to"),
     (lambda: nn.Linear(4, 2), {"input_names": ["a", "b"]}, ArgumentError, "expected 1 input names"),
     (lambda: nn.Linear(4, 2), {"output_names": ["a", "b"]}, ArgumentError, "expected 1 output names"),

@@ -26,7 +26,7 @@ RANDOM = ("bernoulli",)
 REFUSED = frozenset(
     (
         "FlexAttention", "ImageDecoder", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit",
-        "TfIdfVectorizer", "LabelEncoder", "TreeEnsemble", "ArrayFeatureExtractor", "Binarizer", "Adagrad",
+        "TfIdfVectorizer", "LabelEncoder", "TreeEnsemble", "Adagrad",
         "Adam", "Momentum", "Gradient",
     )
 )  # fmt: skip

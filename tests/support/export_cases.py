@@ -12,7 +12,7 @@ from dl4all import nn
 from dl4all.nn import functional as F
 
 
-class Function(nn.Module):
+class FunctionModule(nn.Module):
     """A function as a module."""
 
     def __init__(self, function: Callable[..., Any]) -> None:

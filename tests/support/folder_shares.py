@@ -22,7 +22,7 @@ SHARES = {
     "tests/multi_device": 700, "tests/io": 450, "tests/data": 370, "tests/training": 290,
     "tests/attacks": 250, "tests/lab": 220, "tests/cli": 220, "tests/distributions": 190,
     "tests/allocator": 130, "tests/suite": 120, "tests/benchmarks": 110, "tests/models": 110,
-    "tests/amp": 260, "tests/quantization": 150, "tests/onnx": 110,
+    "tests/amp": 260, "tests/quantization": 150, "tests/onnx": 130,
     "tests/examples": 50, "tests/conformance": 25, "tests/typing": 30, "tests/utils": 30, "tests": 500,
     "dl4all/testing": 2_100,
 }  # fmt: skip

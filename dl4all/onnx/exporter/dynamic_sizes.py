@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dl4all.errors import GraphError
-from dl4all.onnx.exporter.writer import Draft, DraftNode
+from dl4all.onnx.exporter.writer import DraftNode, GraphDraft
 from dl4all.onnx.graph import NDArray
 
 
@@ -41,7 +41,7 @@ class Formula(NamedTuple):
 
 
 def formula_of(values: Sequence[int], sizes: Sequence[Sequence[int]]) -> Formula | None:
-    """How a number follows from sizes.
+    """The way in which a number follows from sizes.
 
     Args:
         values: the number in each recording.
@@ -77,7 +77,7 @@ class Merger:
     """The drafts of all recordings as one graph."""
 
     def __init__(
-        self, drafts: Sequence[Draft], opens: Sequence[OpenSize], sizes: Sequence[Sequence[int]]
+        self, drafts: Sequence[GraphDraft], opens: Sequence[OpenSize], sizes: Sequence[Sequence[int]]
     ) -> None:
         self.drafts, self.sizes = drafts, sizes
         self.opens = list({o.name: o for o in reversed(opens)}.values())[::-1]  # one axis for each name

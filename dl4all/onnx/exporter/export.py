@@ -15,9 +15,9 @@ from dl4all.errors import ArgumentError, GraphError
 from dl4all.nn.module import Module
 from dl4all.onnx.dtypes import protobuf
 from dl4all.onnx.exporter.dynamic_sizes import Merger, OpenSize
-from dl4all.onnx.exporter.recording import Recording, flat, record, recording_device
+from dl4all.onnx.exporter.recording import CallRecording, flat, record, recording_device
 from dl4all.onnx.exporter.simplification import simplified
-from dl4all.onnx.exporter.writer import DraftNode, Writer
+from dl4all.onnx.exporter.writer import DraftNode, GraphWriter
 from dl4all.onnx.graph import NDArray
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.tensor.creation import empty
@@ -114,7 +114,9 @@ def export(
     sizes = list(_sizes(opens, names, examples))
     recordings = [_recorded(ghost, tensors, named, opens, at, names) for at in sizes]
     outputs = _output_names(len(recordings[0].outputs), output_names)
-    drafts = [Writer(recording, weights, names, opset_version).write(outputs) for recording in recordings]
+    drafts = [
+        GraphWriter(recording, weights, names, opset_version).write(outputs) for recording in recordings
+    ]
     nodes, initializers = simplified(*Merger(drafts, opens, sizes).merged(), outputs)
     results = [(operand.dtype, tuple(operand.shape)) for operand in recordings[0].outputs]
     inputs = list(zip(names, examples, strict=True))
@@ -199,7 +201,7 @@ def _recorded(
     opens: Sequence[OpenSize],
     at: Sequence[int],
     names: Sequence[str],
-) -> Recording:
+) -> CallRecording:
     """A call at some sizes."""
     labels = list(dict.fromkeys(o.name for o in opens))
     waiting = iter(names)
@@ -275,7 +277,7 @@ def _save(onnx: Any, proto: Any, path: Path, total: int) -> None:
 def _verified(
     model: Module, tensors: Sequence[Any], named: Mapping[str, Any], path: Path, names: Sequence[str]
 ) -> float:
-    """How far ONNX Runtime's results are from the module's.
+    """The difference of ONNX Runtime's results from the module's, over the largest.
 
     Raises:
         GraphError: farther than rounding.

@@ -11,7 +11,7 @@ import numpy as np
 from dl4all.errors import GraphError
 from dl4all.graph.ir.graph import Operand
 from dl4all.onnx.exporter.recording import OpCall
-from dl4all.onnx.exporter.writer import Writer, written
+from dl4all.onnx.exporter.writer import GraphWriter, written
 from dl4all.onnx.operators.elementwise import ARITHMETIC, LOGICAL, UNARY
 from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.op import REGISTRY
@@ -43,7 +43,7 @@ def like(call: OpCall) -> str:
 
 
 @written(*OPERATORS)
-def same(w: Writer, call: OpCall) -> str:
+def same(w: GraphWriter, call: OpCall) -> str:
     if OPERATORS[call.name] == "Softplus" and call.arguments.get("beta", 1) != 1:
         beta = w.constant(np.array(call.arguments["beta"], like(call)))
         return w.add("Div", [w.add("Softplus", [w.add("Mul", [w.get(call.operands[0]), beta])]), beta])
@@ -55,22 +55,22 @@ def same(w: Writer, call: OpCall) -> str:
     return w.add(operator, inputs)
 
 
-def number(w: Writer, call: OpCall, value: float) -> str:
+def number(w: GraphWriter, call: OpCall, value: float) -> str:
     return w.constant(np.array(value, like(call)))
 
 
 @written("ne")
-def not_equal(w: Writer, call: OpCall) -> str:
+def not_equal(w: GraphWriter, call: OpCall) -> str:
     return w.add("Not", [w.add("Equal", [w.get(o, like(call)) for o in call.operands])])
 
 
 @written("cast")
-def cast(w: Writer, call: OpCall) -> str:
+def cast(w: GraphWriter, call: OpCall) -> str:
     return w.add("Cast", [w.get(call.operands[0])], to=w.element_type(call.result.dtype))
 
 
 @written("clamp_min", "clamp_max", "clamp_unchecked", "hardtanh")
-def clip(w: Writer, call: OpCall) -> str:
+def clip(w: GraphWriter, call: OpCall) -> str:
     x, *limits = call.operands
     if call.name == "hardtanh":
         limits = [call.arguments["min_val"], call.arguments["max_val"]]
@@ -84,29 +84,29 @@ def clip(w: Writer, call: OpCall) -> str:
 
 
 @written("leaky_relu")
-def leaky_relu(w: Writer, call: OpCall) -> str:
+def leaky_relu(w: GraphWriter, call: OpCall) -> str:
     return w.add("LeakyRelu", [w.get(call.operands[0])], alpha=float(call.arguments["negative_slope"]))
 
 
 @written("hardsigmoid")
-def hard_sigmoid(w: Writer, call: OpCall) -> str:
+def hard_sigmoid(w: GraphWriter, call: OpCall) -> str:
     return w.add("HardSigmoid", [w.get(call.operands[0])], alpha=1 / 6, beta=0.5)
 
 
 @written("silu")
-def silu(w: Writer, call: OpCall) -> str:
+def silu(w: GraphWriter, call: OpCall) -> str:
     x = w.get(call.operands[0])
     return w.add("Mul", [x, w.add("Sigmoid", [x])])
 
 
 @written("logsigmoid")
-def log_sigmoid(w: Writer, call: OpCall) -> str:
+def log_sigmoid(w: GraphWriter, call: OpCall) -> str:
     x = w.add("Neg", [w.get(call.operands[0])])
     return w.add("Neg", [w.add("Softplus", [x])])
 
 
 @written("elu")
-def elu(w: Writer, call: OpCall) -> str:
+def elu(w: GraphWriter, call: OpCall) -> str:
     x, alpha = w.get(call.operands[0]), float(call.arguments["alpha"])
     scale, inner = float(call.arguments.get("scale", 1)), float(call.arguments.get("input_scale", 1))
     if inner != 1:
@@ -118,7 +118,7 @@ def elu(w: Writer, call: OpCall) -> str:
 
 
 @written("gelu_exact", "gelu_tanh")
-def gelu(w: Writer, call: OpCall) -> str:
+def gelu(w: GraphWriter, call: OpCall) -> str:
     """An operator of its own from opset 20 on."""
     x, exact = w.get(call.operands[0]), call.name == "gelu_exact"
     if w.opset >= 20:
@@ -135,12 +135,12 @@ def gelu(w: Writer, call: OpCall) -> str:
 
 
 @written("rsqrt")
-def rsqrt(w: Writer, call: OpCall) -> str:
+def rsqrt(w: GraphWriter, call: OpCall) -> str:
     return w.add("Reciprocal", [w.add("Sqrt", [w.get(call.operands[0])])])
 
 
 @written("log2", "log10", "log1p", "exp2", "expm1")
-def logarithm(w: Writer, call: OpCall) -> str:
+def logarithm(w: GraphWriter, call: OpCall) -> str:
     x = w.get(call.operands[0])
     if call.name == "log1p":
         return w.add("Log", [w.add("Add", [x, number(w, call, 1.0)])])
@@ -152,19 +152,19 @@ def logarithm(w: Writer, call: OpCall) -> str:
 
 
 @written("where")
-def where(w: Writer, call: OpCall) -> str:
+def where(w: GraphWriter, call: OpCall) -> str:
     condition, *rest = call.operands
     return w.add("Where", [w.get(condition, "bool"), *(w.get(o, call.result.dtype) for o in rest)])
 
 
 @written("lerp")
-def lerp(w: Writer, call: OpCall) -> str:
+def lerp(w: GraphWriter, call: OpCall) -> str:
     x, end, weight = (w.get(o, like(call)) for o in call.operands)
     return w.add("Add", [x, w.add("Mul", [weight, w.add("Sub", [end, x])])])
 
 
 @written("addcmul", "addcdiv")
-def add_product(w: Writer, call: OpCall) -> str:
+def add_product(w: GraphWriter, call: OpCall) -> str:
     x, y, z = (w.get(o, like(call)) for o in call.operands)
     term = w.add("Mul" if call.name == "addcmul" else "Div", [y, z])
     if call.arguments["value"] != 1:
@@ -173,7 +173,7 @@ def add_product(w: Writer, call: OpCall) -> str:
 
 
 @written("remainder", "floor_divide")
-def floored(w: Writer, call: OpCall) -> str:
+def floored(w: GraphWriter, call: OpCall) -> str:
     x, y = (w.get(o, like(call)) for o in call.operands)
     if kind_of(np.dtype(like(call))) != "f":
         if call.name == "remainder":
@@ -184,7 +184,7 @@ def floored(w: Writer, call: OpCall) -> str:
 
 
 @written("triu", "tril")
-def triangle(w: Writer, call: OpCall) -> str:
+def triangle(w: GraphWriter, call: OpCall) -> str:
     diagonal = w.constant(np.array(call.arguments["diagonal"], np.int64))
     return w.add("Trilu", [w.get(call.operands[0]), diagonal], upper=int(call.name == "triu"))
 
@@ -205,18 +205,18 @@ def axes_of(call: OpCall) -> list[int]:
     return [axis % ndim for axis in (dim if isinstance(dim, (tuple, list)) else (dim,))]
 
 
-def converted(w: Writer, name: str, old: str, new: str) -> str:
+def converted(w: GraphWriter, name: str, old: str, new: str) -> str:
     return name if old == new else w.add("Cast", [name], to=w.element_type(new))
 
 
 @written(*REDUCTIONS)
-def reduce(w: Writer, call: OpCall) -> str:
+def reduce(w: GraphWriter, call: OpCall) -> str:
     x = converted(w, w.get(call.operands[0]), call.operands[0].dtype, call.result.dtype)
     return w.reduced(REDUCTIONS[call.name], x, axes_of(call), keep=bool(call.arguments.get("keepdim")))
 
 
 @written("norm")
-def norm(w: Writer, call: OpCall) -> str:
+def norm(w: GraphWriter, call: OpCall) -> str:
     kinds = {1: "ReduceL1", 2: "ReduceL2", "fro": "ReduceL2"}
     if call.arguments["p"] not in kinds:
         raise GraphError(f"[onnx.export] the norm of order {call.arguments['p']} has no ONNX form here")
@@ -225,7 +225,7 @@ def norm(w: Writer, call: OpCall) -> str:
 
 
 @written("var", "std")
-def variance(w: Writer, call: OpCall) -> str:
+def variance(w: GraphWriter, call: OpCall) -> str:
     x, axes, keep = call.operands[0], axes_of(call), bool(call.arguments.get("keepdim"))
     value = w.get(x)
     away = w.add("Sub", [value, w.reduced("ReduceMean", value, axes, keep=True)])
@@ -237,7 +237,7 @@ def variance(w: Writer, call: OpCall) -> str:
 
 
 @written("argmax", "argmin")
-def arg_extreme(w: Writer, call: OpCall) -> str:
+def arg_extreme(w: GraphWriter, call: OpCall) -> str:
     x, dim = w.get(call.operands[0]), call.arguments["dim"]
     if dim is None:
         x, dim = w.add("Reshape", [x, w.ints([-1])]), 0
@@ -246,13 +246,13 @@ def arg_extreme(w: Writer, call: OpCall) -> str:
 
 
 @written("softmax", "log_softmax")
-def softmax(w: Writer, call: OpCall) -> str:
+def softmax(w: GraphWriter, call: OpCall) -> str:
     op_type = "Softmax" if call.name == "softmax" else "LogSoftmax"
     return w.add(op_type, [w.get(call.operands[0])], axis=call.arguments["dim"])
 
 
 @written("cumsum")
-def cumsum(w: Writer, call: OpCall) -> str:
+def cumsum(w: GraphWriter, call: OpCall) -> str:
     x = converted(w, w.get(call.operands[0]), call.operands[0].dtype, call.result.dtype)
     return w.add("CumSum", [x, w.constant(np.array(call.arguments["dim"], np.int64))])
 
@@ -261,17 +261,17 @@ def cumsum(w: Writer, call: OpCall) -> str:
 
 
 @written("matmul")
-def matmul(w: Writer, call: OpCall) -> str:
+def matmul(w: GraphWriter, call: OpCall) -> str:
     return w.add("MatMul", [w.get(o) for o in call.operands])
 
 
 @written("dot")
-def dot(w: Writer, call: OpCall) -> str:
+def dot(w: GraphWriter, call: OpCall) -> str:
     return w.add("MatMul", [w.get(o) for o in call.operands])
 
 
 @written("linear")
-def linear(w: Writer, call: OpCall) -> str:
+def linear(w: GraphWriter, call: OpCall) -> str:
     """A Gemm for matrices; products with a transposed weight for more axes."""
     x, weight, bias = call.operands
     if len(x.shape) == 2:
@@ -304,14 +304,14 @@ def windows(call: OpCall, axes: int) -> dict[str, list[int]]:
 
 
 @written("conv1d", "conv2d", "conv3d")
-def conv(w: Writer, call: OpCall) -> str:
+def conv(w: GraphWriter, call: OpCall) -> str:
     axes = len(call.operands[0].shape) - 2
     inputs = [w.get(o) for o in call.operands if o is not None]
     return w.add("Conv", inputs, group=int(call.arguments["groups"]), **windows(call, axes))
 
 
 @written("conv_input")
-def conv_transpose(w: Writer, call: OpCall) -> str:
+def conv_transpose(w: GraphWriter, call: OpCall) -> str:
     x, weight = call.operands
     axes = len(x.shape) - 2
     attributes = windows(call, axes)
@@ -328,7 +328,7 @@ def conv_transpose(w: Writer, call: OpCall) -> str:
 
 
 @written("max_pool2d", "avg_pool2d")
-def pool(w: Writer, call: OpCall) -> str:
+def pool(w: GraphWriter, call: OpCall) -> str:
     given, attributes = call.arguments, windows(call, 2)
     attributes["kernel_shape"] = numbers(given["kernel_size"], 2)
     if given.get("divisor_override"):
@@ -340,7 +340,7 @@ def pool(w: Writer, call: OpCall) -> str:
 
 
 @written("adaptive_avg_pool2d", "adaptive_max_pool2d")
-def adaptive_pool(w: Writer, call: OpCall) -> str:
+def adaptive_pool(w: GraphWriter, call: OpCall) -> str:
     """A pool over everything, over even windows, or means as products with a matrix for each axis."""
     x, mean = call.operands[0], call.name == "adaptive_avg_pool2d"
     old, new = x.shape[-2:], call.result.shape[-2:]
@@ -374,7 +374,7 @@ def _means(old: int, new: int) -> Any:
 
 
 @written("batch_norm_apply")
-def batch_norm(w: Writer, call: OpCall) -> str:
+def batch_norm(w: GraphWriter, call: OpCall) -> str:
     x, mean, var, weight, bias = call.operands
     channels = x.shape[1]
     scale, offset = (
@@ -386,8 +386,8 @@ def batch_norm(w: Writer, call: OpCall) -> str:
 
 
 @written("grouped_norm")
-def grouped_norm(w: Writer, call: OpCall) -> str:
-    """Layer, group, instance and RMS norm: rows of (N, groups, the rest) over their statistics."""
+def grouped_norm(w: GraphWriter, call: OpCall) -> str:
+    """RecurrentLayer, group, instance and RMS norm: rows of (N, groups, the rest) over their statistics."""
     x, weight, bias = call.operands
     groups, eps, center = call.arguments["groups"], float(call.arguments["eps"]), call.arguments["center"]
     if len(x.shape) == 2 and groups == 1 and center:
@@ -415,7 +415,7 @@ def grouped_norm(w: Writer, call: OpCall) -> str:
 
 
 @written("flash_attention")
-def attention(w: Writer, call: OpCall) -> str:
+def attention(w: GraphWriter, call: OpCall) -> str:
     """Scores, softmax and sums; the result is followed by sums that no export reads."""
     q, k, v, mask = call.operands
     keys, values, repeats = w.get(k), w.get(v), call.arguments.get("repeats", 1)
@@ -439,7 +439,7 @@ ORDERS = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "tanh": (0,), "relu": (0,)}
 """ONNX's gates among PyTorch's."""
 
 
-def _ordered(w: Writer, operand: Operand, mode: str) -> str:
+def _ordered(w: GraphWriter, operand: Operand, mode: str) -> str:
     """Rows of gates in ONNX's order."""
     name, order = w.get(operand), ORDERS[mode]
     if len(order) == 1:
@@ -450,7 +450,7 @@ def _ordered(w: Writer, operand: Operand, mode: str) -> str:
 
 
 @written("recurrent_sequence")
-def recurrent(w: Writer, call: OpCall) -> str:
+def recurrent(w: GraphWriter, call: OpCall) -> str:
     """One direction of a layer; the product with its input is part of the operator."""
     gates, hidden, weight, cell, bias, projection = call.operands
     given, mode = call.arguments, call.arguments["mode"]
@@ -484,7 +484,7 @@ def recurrent(w: Writer, call: OpCall) -> str:
     return ""
 
 
-def _blocks(w: Writer, operand: Operand, count: int) -> list[str]:
+def _blocks(w: GraphWriter, operand: Operand, count: int) -> list[str]:
     """The blocks of columns of gates."""
     size, name = operand.shape[1] // count, w.get(operand)
     return [
@@ -493,7 +493,7 @@ def _blocks(w: Writer, operand: Operand, count: int) -> list[str]:
 
 
 @written("lstm_step")
-def lstm_step(w: Writer, call: OpCall) -> str:
+def lstm_step(w: GraphWriter, call: OpCall) -> str:
     """The hidden state and the cell, one after the other."""
     ours, theirs, cell = call.operands
     pairs = zip(_blocks(w, ours, 4), _blocks(w, theirs, 4), strict=True)
@@ -507,7 +507,7 @@ def lstm_step(w: Writer, call: OpCall) -> str:
 
 
 @written("gru_step")
-def gru_step(w: Writer, call: OpCall) -> str:
+def gru_step(w: GraphWriter, call: OpCall) -> str:
     ours, theirs, hidden = call.operands
     (r, z, n), (hr, hz, hn) = _blocks(w, ours, 3), _blocks(w, theirs, 3)
     reset, update = (w.add("Sigmoid", [w.add("Add", list(pair))]) for pair in ((r, hr), (z, hz)))
@@ -520,7 +520,7 @@ def gru_step(w: Writer, call: OpCall) -> str:
 
 
 @written("check_indices")
-def indices(w: Writer, call: OpCall) -> str:
+def indices(w: GraphWriter, call: OpCall) -> str:
     """Indices as int64: wrapped, scaled, and added to others."""
     source, *onto = call.operands
     name = w.get(source)
@@ -542,7 +542,7 @@ def indices(w: Writer, call: OpCall) -> str:
     return w.add("Add", [name, w.get(onto[0])]) if onto else name
 
 
-def index_of(w: Writer, call: OpCall) -> str:
+def index_of(w: GraphWriter, call: OpCall) -> str:
     """The index of rows, as a vector."""
     index = call.arguments["index"]
     if not isinstance(index, Operand):
@@ -552,5 +552,5 @@ def index_of(w: Writer, call: OpCall) -> str:
 
 
 @written("take_rows")
-def take_rows(w: Writer, call: OpCall) -> str:
+def take_rows(w: GraphWriter, call: OpCall) -> str:
     return w.add("Gather", [w.get(call.operands[0]), index_of(w, call)], axis=1)

@@ -49,7 +49,7 @@ class OpCall:
     line: str
 
 
-class Fill(NamedTuple):
+class BufferFill(NamedTuple):
     """A buffer that is filled with one word."""
 
     buffer: int
@@ -57,10 +57,10 @@ class Fill(NamedTuple):
 
 
 @dataclass
-class Recording:
-    """What a call of a module has asked of its device."""
+class CallRecording:
+    """The ops, copies and uploads of one call of a module."""
 
-    calls: list[OpCall | Fill] = field(default_factory=list)
+    calls: list[OpCall | BufferFill] = field(default_factory=list)
     arrays: dict[int, NDArray] = field(default_factory=dict)  # uploaded contents by buffer
     unheard: dict[int, str] = field(default_factory=dict)  # the lines that wrote buffers in another way
     nbytes: dict[int, int] = field(default_factory=dict)  # of buffers that are copied into
@@ -69,12 +69,12 @@ class Recording:
     outputs: list[Operand] = field(default_factory=list)
 
 
-class Recorder(Tracer):
+class OpRecorder(Tracer):
     """A tracer that keeps each op as it was called."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
-        self.recording = Recording()
+        self.recording = CallRecording()
         self._copying = -1  # the buffer that the next launch copies into
 
     def op(
@@ -136,7 +136,7 @@ class Recorder(Tracer):
         if self._call is None:
             number = self._number(storage)
             if first == 0 and 4 * count >= storage.nbytes:
-                self.recording.calls.append(Fill(number, word))
+                self.recording.calls.append(BufferFill(number, word))
             else:
                 self.recording.unheard[number] = _line()
         return super().filling(device, storage, word, first, count)
@@ -163,7 +163,7 @@ def _line() -> str:
     return calling_line().strip(" ()").removeprefix("called at ")
 
 
-def record(module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Recording:
+def record(module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> CallRecording:
     """The ops of a call, for a module and tensors on the null device.
 
     Raises:
@@ -172,7 +172,7 @@ def record(module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Recordin
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, TensorBase)]
     if not tensors:
         raise GraphError("[onnx.export] expected a tensor among the arguments")
-    recorder = Recorder(tensors[0].device)
+    recorder = OpRecorder(tensors[0].device)
     recording = recorder.recording
     named = [*module.named_parameters(), *module.named_buffers()]
     recording.names = {recorder.number_of(tensor): name for name, tensor in named}

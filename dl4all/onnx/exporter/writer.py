@@ -12,12 +12,12 @@ import numpy as np
 from dl4all.errors import GraphError
 from dl4all.graph.ir.graph import Operand
 from dl4all.onnx.dtypes import protobuf
-from dl4all.onnx.exporter.recording import Fill, OpCall, Recording
+from dl4all.onnx.exporter.recording import BufferFill, CallRecording, OpCall
 from dl4all.onnx.exporter.views import View, view_steps
 from dl4all.onnx.graph import NDArray
 from dl4all.ops.core.tensor_base import contiguous_strides
 
-Rule = Callable[["Writer", OpCall], str]
+Rule = Callable[["GraphWriter", OpCall], str]
 WRITTEN: dict[str, Rule] = {}
 """By the name of an op, what writes it; :mod:`dl4all.onnx.exporter.op_forms` fills it."""
 
@@ -44,7 +44,7 @@ class DraftNode:
 
 
 @dataclass
-class Draft:
+class GraphDraft:
     """A graph of ONNX with the numbers of one call."""
 
     nodes: list[DraftNode] = field(default_factory=list)
@@ -62,14 +62,14 @@ class Known:
     first: int = 0
 
 
-class Writer:
+class GraphWriter:
     """Writes the calls of a recording."""
 
     def __init__(
-        self, recording: Recording, weights: dict[str, NDArray], input_names: Sequence[str], opset: int
+        self, recording: CallRecording, weights: dict[str, NDArray], input_names: Sequence[str], opset: int
     ) -> None:
         self.recording, self.host_weights, self.opset = recording, weights, opset
-        self.draft = Draft()
+        self.draft = GraphDraft()
         self.known: dict[int, list[Known]] = {}  # the pieces of a buffer
         self.words: dict[int, int] = {}  # by buffer, what it is filled with
         self.views: dict[Any, str] = {}
@@ -79,9 +79,9 @@ class Writer:
         for name, operand in zip(input_names, recording.inputs, strict=True):
             self.define(operand, name)
 
-    def write(self, output_names: Sequence[str]) -> Draft:
+    def write(self, output_names: Sequence[str]) -> GraphDraft:
         for call in self.recording.calls:
-            if isinstance(call, Fill):
+            if isinstance(call, BufferFill):
                 self._forget(call.buffer)
                 self.words[call.buffer] = call.word
                 continue

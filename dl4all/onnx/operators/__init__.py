@@ -8,6 +8,7 @@ from dl4all.onnx.operators import elementwise as elementwise
 from dl4all.onnx.operators import image as image
 from dl4all.onnx.operators import indexing as indexing
 from dl4all.onnx.operators import linalg as linalg
+from dl4all.onnx.operators import linear_models as linear_models
 from dl4all.onnx.operators import normalization as normalization
 from dl4all.onnx.operators import pooling as pooling
 from dl4all.onnx.operators import quantization as quantization

@@ -12,7 +12,7 @@ import numpy as np
 from dl4all.functions import names as functions
 from dl4all.nn import functional as F
 from dl4all.onnx.call import Call
-from dl4all.onnx.operators.pixel_corners import corner_terms
+from dl4all.onnx.operators.interpolation import corner_terms
 from dl4all.onnx.operators.windows import padding_rule, windows_of
 from dl4all.onnx.registry import operator
 

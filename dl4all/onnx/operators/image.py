@@ -13,8 +13,14 @@ from dl4all.functions.vision.boxes import nms_on_host
 from dl4all.functions.vision.interpolation import weighted_sum
 from dl4all.nn import functional as F
 from dl4all.onnx.call import Call
-from dl4all.onnx.operators.pixel_corners import corner_terms
-from dl4all.onnx.operators.resize_taps import ROUNDED, TRANSFORMS, Resize, nearest_indices, taps
+from dl4all.onnx.operators.interpolation import (
+    ROUNDED,
+    TRANSFORMS,
+    ResizeRule,
+    corner_terms,
+    nearest_indices,
+    taps,
+)
 from dl4all.onnx.registry import operator
 from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.indexing.indices import Indices
@@ -24,12 +30,12 @@ from dl4all.tensor.creation import as_tensor, full_like
 
 @operator("Upsample", "Resize", until=10, reads=(1,))
 def resize_by_scales(call: Call, x: Any, scales: Any = None) -> Any:
-    """Resize as it was: by scales, from the corners of pixels on; an attribute before opset 9."""
+    """ResizeRule as it was: by scales, from the corners of pixels on; an attribute before opset 9."""
     x, mode = call.tensor(x), call.choice("mode", "nearest", ("linear", "bilinear"))
     factors = call.get("scales") if scales is None else call.host(scales).tolist()
     mode = "nearest" if mode == "nearest" else "linear"
     for axis, factor in enumerate(factors):
-        rule = Resize(mode, "asymmetric", nearest_mode="floor")
+        rule = ResizeRule(mode, "asymmetric", nearest_mode="floor")
         x = _resized(x, axis, math.floor(x.shape[axis] * factor), factor, rule)
     return x
 
@@ -55,7 +61,7 @@ def resize(call: Call, x: Any, roi: Any = None, scales: Any = None, sizes: Any =
         call.host(roi).reshape(2, -1).T.tolist() if mode == "tf_crop_and_resize" else [(0.0, 1.0)] * len(old)
     )
     for axis, size, factor, (start, end) in zip(chosen, new, factors, corners, strict=True):
-        rule = Resize(
+        rule = ResizeRule(
             call.choice("mode", "nearest", ("linear", "cubic")), mode,
             call.choice("nearest_mode", "round_prefer_floor", tuple(ROUNDED)), start, end,
             call.get("cubic_coeff_a", -0.75), call.flag("exclude_outside"),
@@ -65,7 +71,7 @@ def resize(call: Call, x: Any, roi: Any = None, scales: Any = None, sizes: Any =
     return x
 
 
-def _resized(x: Any, axis: int, size: int, factor: float, rule: Resize) -> Any:
+def _resized(x: Any, axis: int, size: int, factor: float, rule: ResizeRule) -> Any:
     """One axis in another size."""
     old = x.shape[axis]
     if size == old and factor == 1 and rule.transform != "tf_crop_and_resize":

@@ -53,7 +53,7 @@ RULES = {
 }
 
 
-class Layer(NamedTuple):
+class LayerDirection(NamedTuple):
     """One direction: its weights, activations, and what it does besides."""
 
     kind: str
@@ -69,7 +69,9 @@ class Layer(NamedTuple):
     after: bool  # whether a GRU's reset gate comes after the product
 
 
-def _layer(call: Call, direction: int, weight: Any, recurrent: Any, bias: Any, peepholes: Any) -> Layer:
+def _layer(
+    call: Call, direction: int, weight: Any, recurrent: Any, bias: Any, peepholes: Any
+) -> LayerDirection:
     kind = call.node.op_type
     rule = RULES[kind]
     count = len(rule.activations)
@@ -88,7 +90,7 @@ def _layer(call: Call, direction: int, weight: Any, recurrent: Any, bias: Any, p
     both = None if bias is None else call.tensor(bias)[direction]
     own, back = (None, None) if both is None else (both[:rows], both[rows:])
     peeps = None if peepholes is None else call.tensor(peepholes)[direction]
-    return Layer(
+    return LayerDirection(
         kind, weight[direction], recurrent[direction], own, back, peeps, tuple(chosen), names,
         call.get("clip"), call.flag("input_forget"), call.flag("linear_before_reset"),
     )  # fmt: skip
@@ -153,7 +155,7 @@ def recurrent(
 
 
 def _run(
-    call: Call, layer: Layer, x: Any, states: tuple[Any, ...], lengths: Any, backwards: bool
+    call: Call, layer: LayerDirection, x: Any, states: tuple[Any, ...], lengths: Any, backwards: bool
 ) -> tuple[Any, tuple[Any, ...]]:
     """The outputs of all steps, and the last states."""
     rule = RULES[layer.kind]
@@ -185,7 +187,7 @@ def _turned(call: Call, x: Any, lengths: Any) -> Any:
 
 
 def _in_one_kernel(
-    layer: Layer, x: Any, states: tuple[Any, ...], backwards: bool
+    layer: LayerDirection, x: Any, states: tuple[Any, ...], backwards: bool
 ) -> tuple[Any, tuple[Any, ...]]:
     rule = RULES[layer.kind]
     mode = layer.kind.lower() if layer.kind != "RNN" else layer.names[0]
@@ -209,7 +211,7 @@ def _clipped(x: Any, limit: float | None) -> Any:
     return x if limit is None else functions.clamp(x, -limit, limit)
 
 
-def _step(layer: Layer, x: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+def _step(layer: LayerDirection, x: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
     """The next states of rows (batch, features)."""
     hidden = states[0]
     size = hidden.shape[-1]
@@ -232,7 +234,7 @@ def _step(layer: Layer, x: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
     return ((1 - update) * new + update * hidden,)
 
 
-def _lstm_step(layer: Layer, gates: Any, cell: Any) -> tuple[Any, ...]:
+def _lstm_step(layer: LayerDirection, gates: Any, cell: Any) -> tuple[Any, ...]:
     f, g, h = layer.activations
     i, o, forget, c = functions.chunk(gates, 4, 1)
     peep = (None,) * 3 if layer.peepholes is None else functions.chunk(layer.peepholes, 3, 0)

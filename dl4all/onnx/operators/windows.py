@@ -30,7 +30,7 @@ class Windows(NamedTuple):
 
     @property
     def reach(self) -> tuple[tuple[int, int], ...]:
-        """What the windows cover before and behind the input; negative where they leave some of it out."""
+        """The padding that windows cover on both sides; negative where they leave some of the input out."""
         return tuple(
             (low, (count - 1) * stride + extent - size - low)
             for size, stride, low, count, extent in zip(
@@ -51,7 +51,7 @@ class Windows(NamedTuple):
         return F.pad(x, flat, value=value) if any(flat) else x
 
     def covered(self, *, padding: bool) -> NDArray:
-        """How many elements of the input, and of its padding if that counts, each window has."""
+        """The number of elements of each window within the input, or within its padding, too."""
         result = np.ones(())
         for axis, size in enumerate(self.sizes):
             starts = np.arange(self.counts[axis]) * self.stride[axis] - self.low[axis]

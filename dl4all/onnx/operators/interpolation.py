@@ -1,4 +1,4 @@
-"""The elements of an axis that each element of a resized one is made of, by ONNX's rules."""
+"""Values between elements: of an axis in another size by ONNX's rules, and of images at points."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dl4all.functions import names as functions
 from dl4all.functions.vision.interpolation import Taps
 from dl4all.onnx.graph import NDArray
+from dl4all.tensor.creation import zeros_like
 
 TRANSFORMS = (
     "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize",
@@ -16,8 +18,8 @@ TRANSFORMS = (
 """Ways from points in a new axis to points in the old one, besides ``half_pixel``."""
 
 
-class Resize(NamedTuple):
-    """The attributes of ``Resize`` for one axis."""
+class ResizeRule(NamedTuple):
+    """The attributes of ``ResizeRule`` for one axis."""
 
     mode: str
     transform: str
@@ -30,7 +32,7 @@ class Resize(NamedTuple):
     antialias: bool = False
 
 
-def coordinates(old: int, new: int, factor: float, rule: Resize) -> NDArray:
+def coordinates(old: int, new: int, factor: float, rule: ResizeRule) -> NDArray:
     """The points in the old axis of the elements of the new one."""
     points = np.arange(new, dtype=np.float64)
     if rule.transform == "half_pixel":
@@ -61,25 +63,25 @@ ROUNDED: dict[str, Any] = {
 """The modes of the nearest element."""
 
 
-def _outside(points: NDArray, old: int, rule: Resize) -> NDArray:
+def _outside(points: NDArray, old: int, rule: ResizeRule) -> NDArray:
     """Which points get the extrapolated value."""
     if rule.transform != "tf_crop_and_resize":
         return np.zeros(len(points), bool)
     return (points < 0) | (points > old - 1)
 
 
-def nearest_indices(old: int, new: int, factor: float, rule: Resize) -> tuple[NDArray, NDArray]:
+def nearest_indices(old: int, new: int, factor: float, rule: ResizeRule) -> tuple[NDArray, NDArray]:
     """For each element the old one, and whether it is outside."""
     points = coordinates(old, new, factor, rule)
     nearest = np.clip(ROUNDED[rule.nearest_mode](points).astype(np.int64), 0, old - 1)
     return nearest, _outside(points, old, rule)
 
 
-def _linear(distance: NDArray, rule: Resize) -> NDArray:
+def _linear(distance: NDArray, rule: ResizeRule) -> NDArray:
     return np.maximum(1 - np.abs(distance), 0)
 
 
-def _cubic(distance: NDArray, rule: Resize) -> NDArray:
+def _cubic(distance: NDArray, rule: ResizeRule) -> NDArray:
     """Keys' kernel (doi:10.1109/TASSP.1981.1163711)."""
     x, a = np.abs(distance), rule.cubic_coefficient
     near = ((a + 2) * x - (a + 3)) * x * x + 1
@@ -87,7 +89,7 @@ def _cubic(distance: NDArray, rule: Resize) -> NDArray:
     return np.where(x <= 1, near, np.where(x < 2, far, 0))
 
 
-def taps(old: int, new: int, factor: float, rule: Resize) -> tuple[Taps, NDArray]:
+def taps(old: int, new: int, factor: float, rule: ResizeRule) -> tuple[Taps, NDArray]:
     """For each tap the old elements and their weights, and which elements are outside."""
     kernel, radius = (_linear, 1) if rule.mode == "linear" else (_cubic, 2)
     points = coordinates(old, new, factor, rule)
@@ -106,3 +108,37 @@ def taps(old: int, new: int, factor: float, rule: Resize) -> tuple[Taps, NDArray
     if rule.exclude_outside or rule.antialias:
         weights = [weight / total for weight in weights]
     return list(zip(rows, weights, strict=True)), _outside(points, old, rule)
+
+
+def corner_terms(images: Any, image: Any, y: Any, x: Any, *, clamped: bool) -> list[Any]:
+    """The four pixels around each point, times their weights, whose sum is the bilinear sample.
+
+    Args:
+        images: shape (N, C, H, W).
+        image: int64 of shape (points,), which image a point is of.
+        y, x: floats of shape (points,), in pixels.
+        clamped: whether points up to one pixel beyond the outermost are moved there, and those farther away
+            are 0; otherwise all around the image is 0, and mixes with its edge.
+
+    Returns:
+        Tensors of shape (points, C).
+    """
+    count, channels, height, width = images.shape
+    pixels = images.permute(0, 2, 3, 1).reshape(count * height * width, channels)
+    inside: Any = None
+    if clamped:
+        inside = (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
+        y, x = functions.clamp(y, 0, height - 1), functions.clamp(x, 0, width - 1)
+    low_y, low_x = functions.floor(y), functions.floor(x)
+    terms = []
+    for down in (0, 1):
+        for right in (0, 1):
+            row, column = low_y + down, low_x + right
+            weight = (1 - functions.abs(y - row)) * (1 - functions.abs(x - column))
+            if not clamped:
+                inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+            weight = functions.where(inside, weight, zeros_like(weight))
+            line = functions.clamp(row, 0, height - 1).long() + image * height
+            index = line * width + functions.clamp(column, 0, width - 1).long()
+            terms.append(functions.index_select(pixels, 0, index) * weight.unsqueeze(1))
+    return terms

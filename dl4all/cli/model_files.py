@@ -1,10 +1,11 @@
-"""``dl4all inspect``: tells what is in an ONNX model."""
+"""``dl4all inspect`` and ``convert``: what is in an ONNX model, and weights in another format."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,8 +14,8 @@ from rich.table import Table
 
 import dl4all as dl
 from dl4all.cli.model_inputs import open_sizes, random_input, sizes_of
-from dl4all.errors import Dl4allError
-from dl4all.onnx.graph import Model, ValueInfo, every_node
+from dl4all.errors import Dl4allError, FileFormatError
+from dl4all.onnx.graph import OnnxModel, ValueInfo, every_node
 from dl4all.onnx.model_file import read_model
 from dl4all.onnx.support import missing_operators
 
@@ -59,7 +60,7 @@ def _shown(info: ValueInfo) -> dict[str, Any]:
     return {"name": info.name, "kind": info.kind, "dtype": str(info.dtype), "shape": shape}
 
 
-def _work(model: Model, sizes: dict[str, int]) -> dict[str, Any]:
+def _work(model: OnnxModel, sizes: dict[str, int]) -> dict[str, Any]:
     """The floating point operations and the memory of one call."""
     device = dl.device("null:0")
     try:
@@ -102,3 +103,25 @@ def _print(report: dict[str, Any]) -> None:
 
 def _counted(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+@click.command()
+@click.argument("source", metavar="SOURCE")
+@click.argument("target", metavar="TARGET.safetensors")
+def convert(source: str, target: str) -> None:
+    """Write the weights of SOURCE (.pth, .pt, .safetensors, or the initializers of an .onnx) to TARGET.
+
+    Example: dl4all convert resnet18.pth resnet18.safetensors
+    """
+    if not target.endswith(".safetensors"):
+        raise FileFormatError(f"{target}: weights are written as .safetensors files")
+    if source.endswith(".onnx"):
+        arrays = dict(read_model(source).graph.initializers)
+    else:
+        arrays = dl.io.load_weights(source)
+    try:
+        dl.io.save_weights(Path(target), arrays)
+    except OSError as error:
+        raise FileFormatError(f"{target}: cannot be written: {error.strerror or error}") from None
+    size = sum(array.nbytes for array in arrays.values())
+    print(f"{target}: {len(arrays)} tensors, {size / 1e6:.1f} MB")
