@@ -48,6 +48,8 @@ class EvaluationContext(Untracked):
         self.constants: dict[int, NDArray] = {}
         """Arrays that stay as they are, by id; what is uploaded of them is kept."""
         self.uploaded = uploaded
+        self.bodies: dict[tuple[OnnxNode, OnnxFunction], OnnxGraph] = {}
+        """The bodies of functions with the attributes of the nodes that call them."""
         self.expanded: dict[Any, OnnxFunction | None] = {}
         """Functions of the standard, by the node that calls them and the kinds of its inputs."""
 
@@ -176,5 +178,6 @@ class Call:
     def evaluate(self, graph: OnnxGraph, inputs: Sequence[Any]) -> list[Any]:
         """The results of a graph among the attributes, which sees the names around the node."""
         own = {info.name: value for info, value in zip(graph.arguments, inputs, strict=True)}
-        values = {**self.values, **graph.initializers, **own}
+        constants = {name: self.context.keep(array) for name, array in graph.initializers.items()}
+        values = {**self.values, **constants, **own}
         return self.context.evaluate(graph, values, self.context, self.device)

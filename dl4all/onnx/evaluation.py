@@ -126,4 +126,7 @@ def call_function(
     inner.depth = context.depth + 1
     if inner.depth > MOST_NESTED:
         raise ArgumentError(f"[onnx] {node}: functions call each other {MOST_NESTED} deep; one calls itself")
-    return evaluate(function.body.with_attributes(given), values, inner, device)
+    key = node, function
+    if key not in context.bodies:
+        context.bodies[key] = function.body.with_attributes(given)
+    return evaluate(context.bodies[key], values, inner, device)

@@ -124,6 +124,7 @@ def _without_batch_norms(graph: OnnxGraph) -> OnnxGraph:
     reads.update(info.name for info in graph.outputs)
     producers = {node.outputs[0]: node for node in graph.nodes if node.op_type == "Conv" and not node.domain}
     initializers, replaced = dict(graph.initializers), dict[str, OnnxNode | None]()
+    taken = {*initializers, *reads, *(info.name for info in graph.inputs)}
     for node in graph.nodes:
         conv = (
             producers.get(node.inputs[0])
@@ -140,7 +141,8 @@ def _without_batch_norms(graph: OnnxGraph) -> OnnxGraph:
         scale, bias, mean, var = (initializers[name].astype(np.float64) for name in node.inputs[1:])
         factor = scale / np.sqrt(var + node.attributes.get("epsilon", 1e-5))
         offset = initializers[conv.inputs[2]].astype(np.float64) if len(conv.inputs) > 2 else 0.0
-        bias_name = conv.inputs[2] if len(conv.inputs) > 2 else _bias_name(conv.inputs[1], initializers)
+        bias_name = conv.inputs[2] if len(conv.inputs) > 2 else _bias_name(conv.inputs[1], taken)
+        taken.add(bias_name)
         initializers[conv.inputs[1]] = (weight * factor.reshape(-1, *[1] * (weight.ndim - 1))).astype(
             weight.dtype
         )
@@ -152,10 +154,10 @@ def _without_batch_norms(graph: OnnxGraph) -> OnnxGraph:
     return graph.with_nodes((node for node in nodes if node is not None), initializers)
 
 
-def _bias_name(weight: str, taken: Mapping[str, Any]) -> str:
+def _bias_name(weight: str, taken: set[str]) -> str:
     """A name for the bias beside a weight.
 
-    >>> _bias_name("layer.weight", {}), _bias_name("w", {"w.bias": 0})
+    >>> _bias_name("layer.weight", set()), _bias_name("w", {"w.bias"})
     ('layer.bias', 'w.bias_')
     """
     name = f"{weight.removesuffix('.weight')}.bias"

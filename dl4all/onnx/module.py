@@ -30,6 +30,10 @@ MOST_ITERATIONS = 100_000
 """Turns of one loop, unless :func:`load` is told otherwise."""
 
 
+MOST_COMPARED = 1 << 12
+"""Bytes of an input on the host that is looked at before each replay."""
+
+
 class OnnxModule(Module):
     """A model of an ONNX file; made by :func:`load`.
 
@@ -137,7 +141,9 @@ class OnnxModule(Module):
             self._value(info, value, device) for info, value in zip(self.graph.arguments, given, strict=True)
         ]
         # The first call shows whether the model waits for elements; such calls cannot be replayed.
-        replays = self.compiles and self._called and not self._context.waits
+        # Of arrays that decide about shapes, small ones are compared with those of the call that was traced.
+        large = any(is_host(value) and value.nbytes > MOST_COMPARED for value in values)
+        replays = self.compiles and self._called and not self._context.waits and not large
         results = (self._compiled if replays else self._run)(*values)
         self._called = True
         return results[0] if len(results) == 1 else results
@@ -172,8 +178,7 @@ class OnnxModule(Module):
                 value = value.astype(np.float32)
         _check(info, value)
         if info.name in self._on_host or value.dtype not in KINDS:
-            array = value if is_host(value) else value.detach().numpy()
-            return np.asarray(array)
+            return np.array(value if is_host(value) else value.detach().numpy())
         return self._tensor(value, device)
 
     def _tensor(self, value: Any, device: Device) -> Tensor:

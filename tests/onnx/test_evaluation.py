@@ -248,3 +248,21 @@ def test_scikit_learn_s_operators(transform: str, device: str) -> None:
     columns, opsets = {"columns": np.array([2, 0])}, [helper.make_opsetid(ml, 1)]
     wanted = model(nodes, [value("x", shape=["n", 4])], outputs, columns, opsets=opsets)
     both(wanted, {"x": floats(5, 4)}, device)
+
+
+def test_inputs_on_the_host_are_looked_at_in_each_call(device: str) -> None:
+    """Boxes decide how many are kept, and callers may write their next ones into the same memory."""
+    nodes = [node("NonMaxSuppression", "boxes scores most overlap", "y")]
+    weights = {"most": np.array([100]), "overlap": np.array([0.3], np.float32)}
+    inputs = [value("boxes", shape=[1, "n", 4]), value("scores", shape=[1, 2, "n"])]
+    wanted = model(nodes, inputs, [value("y", np.int64)], weights)
+    module = dl.onnx.load(wanted, device=device)
+    for count in (6, 2000):
+        boxes, scores = np.zeros((1, count, 4), np.float32), np.zeros((1, 2, count), np.float32)
+        for turn in range(CALLS):
+            generator = np.random.default_rng(turn)
+            corners = generator.uniform(0, 50, (1, count, 2)).astype(np.float32)
+            boxes[...] = np.concatenate([corners, corners + 9], -1)
+            scores[...] = generator.uniform(0, 1, scores.shape)
+            expected = reference(wanted.SerializeToString(), {"boxes": boxes, "scores": scores})[0]
+            np.testing.assert_array_equal(module(boxes, scores).numpy(), expected)

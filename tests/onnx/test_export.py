@@ -18,7 +18,7 @@ from dl4all.onnx.exporter import export as exporter
 from dl4all.onnx.exporter.dynamic_sizes import formula_of
 from dl4all.onnx.exporter.recording import flat
 from dl4all.onnx.exporter.views import View, view_steps
-from tests.support.export_cases import FUNCTIONS, LAYERS, FunctionModule, numbers, words
+from tests.support.export_cases import FUNCTIONS, INTEGER_FUNCTIONS, LAYERS, FunctionModule, numbers, words
 from tests.support.onnx_models import error, reference
 from tests.support.subcases import each
 
@@ -73,6 +73,16 @@ def test_functions(opset: int, dynamic: bool, tmp_path: Path) -> None:
     for name, function in FUNCTIONS.items():
         try:
             check(FunctionModule(function).eval(), numbers(3, 4), tmp_path / "f.onnx", opset, dynamic=dynamic)
+        except Exception as problem:
+            raise AssertionError(f"{name}: {problem}") from problem
+
+
+@each("opset, dynamic", [(17, True), (18, False), (KNOWN, True)])
+def test_functions_of_integers(opset: int, dynamic: bool, tmp_path: Path) -> None:
+    x = dl.tensor(np.random.default_rng(0).integers(1, 9, (3, 4)), device="cpu")
+    for name, function in INTEGER_FUNCTIONS.items():
+        try:
+            check(FunctionModule(function).eval(), x, tmp_path / "f.onnx", opset, dynamic=dynamic)
         except Exception as problem:
             raise AssertionError(f"{name}: {problem}") from problem
 

@@ -131,3 +131,19 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "constant": lambda x: x @ dl.ones(4, 2, device=x.device),
 }
 """Functions of a matrix, whose first axis may be open."""
+
+INTEGER_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "divided": lambda x: (
+        x / 2,
+        x / x.flip(1),
+        x // 3,
+        (x - 5) // 2,
+        dl.div(x - 5, 2, rounding_mode="trunc"),
+    ),
+    "remainders": lambda x: (x % 3, (x - 5) % 3),
+    "mixed": lambda x: (x + 0.5, x * 1.5, (x > 3) * x, (x > 3) * 1.5, dl.where(x > 3, 1.5, 0.0) * x),
+    "compared": lambda x: (x > 2.5, x == 3, x != 3, x.bool(), (x > 3).sum(1)),
+    "floats": lambda x: (x.sqrt(), x.float().mean(1), dl.where(x > 3, x, 0)),
+    "integers": lambda x: (x**2, x.int() + 1, x.clamp(2, 5), -x, (x - 5).abs(), x.prod(1), 10 - x, x.amax(1)),
+}
+"""Functions of a matrix of integers from 1 to 8."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from dl4all.graph.ir.graph import Operand
 from dl4all.onnx.exporter.recording import OpCall
 from dl4all.onnx.exporter.writer import GraphWriter, written
 from dl4all.onnx.operators.elementwise import ARITHMETIC, LOGICAL, UNARY
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import KIND_RANKS, kind_of, promoted
 from dl4all.ops.core.op import REGISTRY
 
 BESIDE = {
@@ -38,20 +39,45 @@ OPERATORS = _names()
 
 
 def like(call: OpCall) -> str:
-    """The dtype of numbers among the operands."""
-    return next((o.dtype for o in call.operands if isinstance(o, Operand)), call.result.dtype)
+    """The dtype that an op computes in: its result's, or for comparisons that of the operands together."""
+    if call.result.dtype != "bool":
+        return call.result.dtype
+    dtypes = [np.dtype(o.dtype) for o in call.operands if isinstance(o, Operand)]
+    if any(isinstance(o, float) for o in call.operands):
+        dtypes.append(np.dtype(np.float32))
+    kinds = [KIND_RANKS[dtype] for dtype in dtypes]
+    return str(
+        reduce(promoted, (d for d, rank in zip(dtypes, kinds, strict=True) if rank == max(kinds))).name
+    )
+
+
+def operands_of(w: GraphWriter, call: OpCall) -> list[str]:
+    """The operands in the dtype that the op computes in, as ONNX converts nothing by itself."""
+    return [converted(w, o, like(call)) for o in call.operands if o is not None]
+
+
+def converted(w: GraphWriter, operand: Any, dtype: str) -> str:
+    name = w.get(operand, dtype)
+    if not isinstance(operand, Operand) or operand.dtype == dtype:
+        return name
+    return w.add("Cast", [name], to=w.element_type(dtype))
 
 
 @written(*OPERATORS)
 def same(w: GraphWriter, call: OpCall) -> str:
-    if OPERATORS[call.name] == "Softplus" and call.arguments.get("beta", 1) != 1:
-        beta = w.constant(np.array(call.arguments["beta"], like(call)))
-        return w.add("Div", [w.add("Softplus", [w.add("Mul", [w.get(call.operands[0]), beta])]), beta])
-    inputs, operator = [w.get(o, like(call)) for o in call.operands], OPERATORS[call.name]
-    if like(call) == "bool":
-        operator = {"BitwiseNot": "Not"}.get(operator, operator.removeprefix("Bitwise"))
+    operator, inputs = OPERATORS[call.name], operands_of(w, call)
+    if operator in ("And", "Or", "Xor", "Not"):
+        inputs = [converted(w, o, "bool") for o in call.operands]
+    elif operator.startswith("Bitwise"):
+        if call.result.dtype == "bool":
+            operator = {"BitwiseNot": "Not"}.get(operator, operator.removeprefix("Bitwise"))
+        elif w.opset < 18:
+            raise w.refused(f"the op {call.name} of integers has a form from opset 18 on")
+    if operator == "Softplus" and call.arguments.get("beta", 1) != 1:
+        beta = number(w, call, call.arguments["beta"])
+        return w.add("Div", [w.add("Softplus", [w.add("Mul", [inputs[0], beta])]), beta])
     if call.arguments.get("alpha", 1) != 1:
-        inputs[1] = w.add("Mul", [inputs[1], w.constant(np.array(call.arguments["alpha"], like(call)))])
+        inputs[1] = w.add("Mul", [inputs[1], number(w, call, call.arguments["alpha"])])
     return w.add(operator, inputs)
 
 
@@ -61,7 +87,7 @@ def number(w: GraphWriter, call: OpCall, value: float) -> str:
 
 @written("ne")
 def not_equal(w: GraphWriter, call: OpCall) -> str:
-    return w.add("Not", [w.add("Equal", [w.get(o, like(call)) for o in call.operands])])
+    return w.add("Not", [w.add("Equal", operands_of(w, call))])
 
 
 @written("cast")
@@ -74,9 +100,9 @@ def clip(w: GraphWriter, call: OpCall) -> str:
     x, *limits = call.operands
     if call.name == "hardtanh":
         limits = [call.arguments["min_val"], call.arguments["max_val"]]
-    names = [w.get(limit, like(call)) for limit in limits]
+    names = [converted(w, limit, like(call)) for limit in limits]
     lower, upper = {"clamp_min": (names, []), "clamp_max": ([], names)}.get(call.name, (names[:1], names[1:]))
-    value = w.get(x)
+    value = converted(w, x, like(call))
     for op_type, bounds in (("Max", lower), ("Min", upper)):
         if bounds:
             value = w.add(op_type, [value, *bounds])
@@ -85,29 +111,33 @@ def clip(w: GraphWriter, call: OpCall) -> str:
 
 @written("leaky_relu")
 def leaky_relu(w: GraphWriter, call: OpCall) -> str:
-    return w.add("LeakyRelu", [w.get(call.operands[0])], alpha=float(call.arguments["negative_slope"]))
+    return w.add(
+        "LeakyRelu",
+        [converted(w, call.operands[0], call.result.dtype)],
+        alpha=float(call.arguments["negative_slope"]),
+    )
 
 
 @written("hardsigmoid")
 def hard_sigmoid(w: GraphWriter, call: OpCall) -> str:
-    return w.add("HardSigmoid", [w.get(call.operands[0])], alpha=1 / 6, beta=0.5)
+    return w.add("HardSigmoid", [converted(w, call.operands[0], call.result.dtype)], alpha=1 / 6, beta=0.5)
 
 
 @written("silu")
 def silu(w: GraphWriter, call: OpCall) -> str:
-    x = w.get(call.operands[0])
+    x = converted(w, call.operands[0], call.result.dtype)
     return w.add("Mul", [x, w.add("Sigmoid", [x])])
 
 
 @written("logsigmoid")
 def log_sigmoid(w: GraphWriter, call: OpCall) -> str:
-    x = w.add("Neg", [w.get(call.operands[0])])
+    x = w.add("Neg", [converted(w, call.operands[0], call.result.dtype)])
     return w.add("Neg", [w.add("Softplus", [x])])
 
 
 @written("elu")
 def elu(w: GraphWriter, call: OpCall) -> str:
-    x, alpha = w.get(call.operands[0]), float(call.arguments["alpha"])
+    x, alpha = converted(w, call.operands[0], call.result.dtype), float(call.arguments["alpha"])
     scale, inner = float(call.arguments.get("scale", 1)), float(call.arguments.get("input_scale", 1))
     if inner != 1:
         if scale != 1 or alpha * inner != 1:
@@ -120,7 +150,7 @@ def elu(w: GraphWriter, call: OpCall) -> str:
 @written("gelu_exact", "gelu_tanh")
 def gelu(w: GraphWriter, call: OpCall) -> str:
     """An operator of its own from opset 20 on."""
-    x, exact = w.get(call.operands[0]), call.name == "gelu_exact"
+    x, exact = converted(w, call.operands[0], call.result.dtype), call.name == "gelu_exact"
     if w.opset >= 20:
         return w.add("Gelu", [x], approximate="none" if exact else "tanh")
     if exact:
@@ -136,12 +166,12 @@ def gelu(w: GraphWriter, call: OpCall) -> str:
 
 @written("rsqrt")
 def rsqrt(w: GraphWriter, call: OpCall) -> str:
-    return w.add("Reciprocal", [w.add("Sqrt", [w.get(call.operands[0])])])
+    return w.add("Reciprocal", [w.add("Sqrt", [converted(w, call.operands[0], call.result.dtype)])])
 
 
 @written("log2", "log10", "log1p", "exp2", "expm1")
 def logarithm(w: GraphWriter, call: OpCall) -> str:
-    x = w.get(call.operands[0])
+    x = converted(w, call.operands[0], call.result.dtype)
     if call.name == "log1p":
         return w.add("Log", [w.add("Add", [x, number(w, call, 1.0)])])
     if call.name == "expm1":
@@ -154,18 +184,18 @@ def logarithm(w: GraphWriter, call: OpCall) -> str:
 @written("where")
 def where(w: GraphWriter, call: OpCall) -> str:
     condition, *rest = call.operands
-    return w.add("Where", [w.get(condition, "bool"), *(w.get(o, call.result.dtype) for o in rest)])
+    return w.add("Where", [converted(w, condition, "bool"), *(converted(w, o, like(call)) for o in rest)])
 
 
 @written("lerp")
 def lerp(w: GraphWriter, call: OpCall) -> str:
-    x, end, weight = (w.get(o, like(call)) for o in call.operands)
+    x, end, weight = operands_of(w, call)
     return w.add("Add", [x, w.add("Mul", [weight, w.add("Sub", [end, x])])])
 
 
 @written("addcmul", "addcdiv")
 def add_product(w: GraphWriter, call: OpCall) -> str:
-    x, y, z = (w.get(o, like(call)) for o in call.operands)
+    x, y, z = operands_of(w, call)
     term = w.add("Mul" if call.name == "addcmul" else "Div", [y, z])
     if call.arguments["value"] != 1:
         term = w.add("Mul", [term, number(w, call, call.arguments["value"])])
@@ -174,7 +204,7 @@ def add_product(w: GraphWriter, call: OpCall) -> str:
 
 @written("remainder", "floor_divide")
 def floored(w: GraphWriter, call: OpCall) -> str:
-    x, y = (w.get(o, like(call)) for o in call.operands)
+    x, y = operands_of(w, call)
     if kind_of(np.dtype(like(call))) != "f":
         if call.name == "remainder":
             return w.add("Mod", [x, y])
@@ -205,13 +235,9 @@ def axes_of(call: OpCall) -> list[int]:
     return [axis % ndim for axis in (dim if isinstance(dim, (tuple, list)) else (dim,))]
 
 
-def converted(w: GraphWriter, name: str, old: str, new: str) -> str:
-    return name if old == new else w.add("Cast", [name], to=w.element_type(new))
-
-
 @written(*REDUCTIONS)
-def reduce(w: GraphWriter, call: OpCall) -> str:
-    x = converted(w, w.get(call.operands[0]), call.operands[0].dtype, call.result.dtype)
+def reduction(w: GraphWriter, call: OpCall) -> str:
+    x = converted(w, call.operands[0], call.result.dtype)
     return w.reduced(REDUCTIONS[call.name], x, axes_of(call), keep=bool(call.arguments.get("keepdim")))
 
 
@@ -248,12 +274,12 @@ def arg_extreme(w: GraphWriter, call: OpCall) -> str:
 @written("softmax", "log_softmax")
 def softmax(w: GraphWriter, call: OpCall) -> str:
     op_type = "Softmax" if call.name == "softmax" else "LogSoftmax"
-    return w.add(op_type, [w.get(call.operands[0])], axis=call.arguments["dim"])
+    return w.add(op_type, [converted(w, call.operands[0], call.result.dtype)], axis=call.arguments["dim"])
 
 
 @written("cumsum")
 def cumsum(w: GraphWriter, call: OpCall) -> str:
-    x = converted(w, w.get(call.operands[0]), call.operands[0].dtype, call.result.dtype)
+    x = converted(w, call.operands[0], call.result.dtype)
     return w.add("CumSum", [x, w.constant(np.array(call.arguments["dim"], np.int64))])
 
 

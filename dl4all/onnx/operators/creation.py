@@ -19,7 +19,7 @@ def constant(call: Call) -> Any:
     """The one attribute that there is."""
     for name, value in call.node.attributes.items():
         if name in ("value", "sparse_value"):
-            return value
+            return call.context.keep(value)
         if name.startswith("value_float"):
             return np.array(value, np.float32)
         if name.startswith("value_int"):
