@@ -31,7 +31,7 @@ MOST_ITERATIONS = 100_000
 
 
 MOST_COMPARED = 1 << 12
-"""Bytes of an input on the host that is looked at before each replay."""
+"""Bytes of an input on the host by which calls are told apart; with a larger one they run uncompiled."""
 
 
 class OnnxModule(Module):
@@ -69,7 +69,7 @@ class OnnxModule(Module):
         self._device = device
         self._hold({**constants, **graph.initializers}, {*constants})
         self._called, self.compiles = False, True
-        self._compiled = compile(self._run)
+        self._compiled = compile(self._traced)
 
     def _hold(self, arrays: Mapping[str, NDArray], constants: set[str]) -> None:
         """Keep numbers on the host where they are wanted there, and all others on the device."""
@@ -141,12 +141,15 @@ class OnnxModule(Module):
             self._value(info, value, device) for info, value in zip(self.graph.arguments, given, strict=True)
         ]
         # The first call shows whether the model waits for elements; such calls cannot be replayed.
-        # Of arrays that decide about shapes, small ones are compared with those of the call that was traced.
+        # Nor are those of large arrays that decide about shapes: small ones are told apart by their bytes.
         large = any(is_host(value) and value.nbytes > MOST_COMPARED for value in values)
-        replays = self.compiles and self._called and not self._context.waits and not large
-        results = (self._compiled if replays else self._run)(*values)
+        if self.compiles and self._called and not self._context.waits and not large:
+            results = tuple(map(_unpacked, self._compiled(*map(_packed, values))))
+        else:
+            results = self._run(*values)
         self._called = True
-        return results[0] if len(results) == 1 else results
+        made = tuple(self._result(value, device) for value in results)
+        return made[0] if len(made) == 1 else made
 
     def _bound(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         names = self.input_names
@@ -178,7 +181,7 @@ class OnnxModule(Module):
                 value = value.astype(np.float32)
         _check(info, value)
         if info.name in self._on_host or value.dtype not in KINDS:
-            return np.array(value if is_host(value) else value.detach().numpy())
+            return np.asarray(value if is_host(value) else value.detach().numpy())
         return self._tensor(value, device)
 
     def _tensor(self, value: Any, device: Device) -> Tensor:
@@ -191,9 +194,11 @@ class OnnxModule(Module):
         names.update(self._constants)
         for name, (holder, member) in self._members.items():
             names[name] = getattr(holder, member)
-        device = self.device
-        results = evaluate(self.graph, names, self._context, device)
-        return tuple(self._result(value, device) for value in results)
+        return tuple(evaluate(self.graph, names, self._context, self.device))
+
+    def _traced(self, *values: Any) -> tuple[Any, ...]:
+        """The outputs of a compiled call: arrays come and go as plain values, which tell calls apart."""
+        return tuple(map(_packed, self._run(*map(_unpacked, values))))
 
     def _result(self, value: Any, device: Device) -> Any:
         if isinstance(value, list):
@@ -202,6 +207,23 @@ class OnnxModule(Module):
 
     def extra_repr(self) -> str:
         return f"{len(self.graph.nodes)} nodes, inputs {', '.join(self.input_names)}"
+
+
+def _packed(value: Any) -> Any:
+    """An array as its dtype, shape and bytes; other values as they are."""
+    return (value.dtype.name, value.shape, value.tobytes()) if is_host(value) else value
+
+
+def _unpacked(value: Any) -> Any:
+    """The array of :func:`_packed`.
+
+    >>> _unpacked(_packed(np.array([1, 2])))
+    array([1, 2])
+    """
+    if not isinstance(value, tuple):
+        return value
+    dtype, shape, content = value
+    return np.frombuffer(content, dtype).reshape(shape)
 
 
 def _check(info: ValueInfo, value: Any) -> None:

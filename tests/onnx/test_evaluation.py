@@ -57,6 +57,22 @@ def test_shapes_are_host_arithmetic(device: str) -> None:
     both(wanted, {"x": floats(4, 3)}, device)
 
 
+def test_constant_indices_from_the_end(device: str) -> None:
+    nodes = [
+        node("Gather", "x last", "a", axis=1),
+        node("GatherElements", "x each", "b", axis=1),
+        node("GatherND", "x pairs", "c"),
+        node("ScatterElements", "x each new", "d", axis=1),
+        node("ScatterND", "x pairs two", "e"),
+    ]
+    weights = {
+        "last": np.array([-1, 0, -3]), "each": np.array([[-1], [1], [-2], [0]]),
+        "pairs": np.array([[-1, -2], [0, 1]]), "new": floats(4, 1), "two": floats(2),
+    }  # fmt: skip
+    wanted = model(nodes, [value("x", shape=["n", "m"])], [value(n) for n in "abcde"], weights)
+    both(wanted, {"x": floats(4, 5)}, device)
+
+
 def test_sizes_that_are_inputs(device: str) -> None:
     x, sizes, y = value("x", shape=["n"]), value("sizes", np.int64, [2]), value("y")
     wanted = model([node("Reshape", "x sizes", "y")], [x, sizes], [y])
@@ -252,17 +268,20 @@ def test_scikit_learn_s_operators(transform: str, device: str) -> None:
 
 def test_inputs_on_the_host_are_looked_at_in_each_call(device: str) -> None:
     """Boxes decide how many are kept, and callers may write their next ones into the same memory."""
-    nodes = [node("NonMaxSuppression", "boxes scores most overlap", "y")]
+    nodes = [node("NonMaxSuppression", "boxes scores most overlap", "y"), node("Relu", "x", "z")]
     weights = {"most": np.array([100]), "overlap": np.array([0.3], np.float32)}
-    inputs = [value("boxes", shape=[1, "n", 4]), value("scores", shape=[1, 2, "n"])]
-    wanted = model(nodes, inputs, [value("y", np.int64)], weights)
+    inputs = [value("boxes", shape=[1, "n", 4]), value("scores", shape=[1, 2, "n"]), value("x", shape=["m"])]
+    wanted = model(nodes, inputs, [value("y", np.int64), value("z")], weights)
     module = dl.onnx.load(wanted, device=device)
-    for count in (6, 2000):
+    for count in (6, 5000):
         boxes, scores = np.zeros((1, count, 4), np.float32), np.zeros((1, 2, count), np.float32)
         for turn in range(CALLS):
-            generator = np.random.default_rng(turn)
+            generator = np.random.default_rng(turn % 3)
             corners = generator.uniform(0, 50, (1, count, 2)).astype(np.float32)
             boxes[...] = np.concatenate([corners, corners + 9], -1)
             scores[...] = generator.uniform(0, 1, scores.shape)
-            expected = reference(wanted.SerializeToString(), {"boxes": boxes, "scores": scores})[0]
-            np.testing.assert_array_equal(module(boxes, scores).numpy(), expected)
+            given = {"boxes": boxes, "scores": scores, "x": floats(3)}
+            expected = reference(wanted.SerializeToString(), given)
+            chosen, other = module(**given)
+            np.testing.assert_array_equal(chosen.numpy(), expected[0])
+            np.testing.assert_array_equal(other.numpy(), expected[1])

@@ -317,13 +317,14 @@ def windows(call: OpCall, axes: int) -> dict[str, list[int]]:
     """The attributes of windows."""
     given = call.arguments
     padding = given.get("padding", 0)
-    if isinstance(padding, str):
-        raise GraphError(f"[onnx.export] padding {padding!r} has no ONNX form here; use numbers")
-    pads = numbers(padding, axes)
-    attributes = {
-        "strides": numbers(given.get("stride") or given.get("kernel_size"), axes),
-        "pads": pads + pads,
-    }
+    if isinstance(padding, str):  # of a convolution by steps of 1
+        kernel, dilation = call.operands[1].shape[2:], numbers(given["dilation"], axes)
+        total = [d * (k - 1) * (padding == "same") for k, d in zip(kernel, dilation, strict=True)]
+        pads = [n // 2 for n in total] + [n - n // 2 for n in total]
+    else:
+        pads = numbers(padding, axes) * 2
+    strides = numbers(given.get("stride") or given.get("kernel_size"), axes)
+    attributes = {"strides": strides, "pads": pads}
     if "dilation" in given:
         attributes["dilations"] = numbers(given["dilation"], axes)
     return attributes
@@ -359,10 +360,25 @@ def pool(w: GraphWriter, call: OpCall) -> str:
     attributes["kernel_shape"] = numbers(given["kernel_size"], 2)
     if given.get("divisor_override"):
         raise GraphError("[onnx.export] divisor_override has no ONNX form")
-    op_type, more = "MaxPool", {"ceil_mode": int(bool(given.get("ceil_mode")))}
+    op_type, more = "MaxPool", dict[str, Any]()
     if call.name == "avg_pool2d":
         op_type, more["count_include_pad"] = "AveragePool", int(bool(given["count_include_pad"]))
+    if given.get("ceil_mode"):
+        attributes["pads"][2:] = _reach(w, call, attributes, counted=bool(more.get("count_include_pad")))
     return w.add(op_type, [w.get(call.operands[0])], **attributes, **more)
+
+
+def _reach(w: GraphWriter, call: OpCall, attributes: dict[str, list[int]], *, counted: bool) -> list[int]:
+    """The padding that the last windows reach, as engines differ in the windows of ceil_mode."""
+    found = []
+    for i, (old, new) in enumerate(zip(call.operands[0].shape[2:], call.result.shape[2:], strict=True)):
+        dilation, low = attributes.get("dilations", [1, 1])[i], attributes["pads"][i]
+        extent = (attributes["kernel_shape"][i] - 1) * dilation + 1
+        high = (new - 1) * attributes["strides"][i] + extent - old - low
+        if counted and high > low:
+            raise w.refused("a mean with ceil_mode, over windows beyond a padding that counts, has no form")
+        found.append(max(high, 0))
+    return found
 
 
 @written("adaptive_avg_pool2d", "adaptive_max_pool2d")
@@ -413,7 +429,7 @@ def batch_norm(w: GraphWriter, call: OpCall) -> str:
 
 @written("grouped_norm")
 def grouped_norm(w: GraphWriter, call: OpCall) -> str:
-    """RecurrentLayer, group, instance and RMS norm: rows of (N, groups, the rest) over their statistics."""
+    """Layer, group, instance and RMS norm: rows of (N, groups, the rest) over their statistics."""
     x, weight, bias = call.operands
     groups, eps, center = call.arguments["groups"], float(call.arguments["eps"]), call.arguments["center"]
     if len(x.shape) == 2 and groups == 1 and center:

@@ -30,7 +30,7 @@ from dl4all.tensor.creation import as_tensor, full_like
 
 @operator("Upsample", "Resize", until=10, reads=(1,))
 def resize_by_scales(call: Call, x: Any, scales: Any = None) -> Any:
-    """ResizeRule as it was: by scales, from the corners of pixels on; an attribute before opset 9."""
+    """Resize as it was: by scales, from the corners of pixels on; an attribute before opset 9."""
     x, mode = call.tensor(x), call.choice("mode", "nearest", ("linear", "bilinear"))
     factors = call.get("scales") if scales is None else call.host(scales).tolist()
     mode = "nearest" if mode == "nearest" else "linear"

@@ -19,7 +19,7 @@ TRANSFORMS = (
 
 
 class ResizeRule(NamedTuple):
-    """The attributes of ``ResizeRule`` for one axis."""
+    """The attributes of ``Resize`` for one axis."""
 
     mode: str
     transform: str
