@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +13,7 @@ from rich.table import Table
 
 import dl4all as dl
 from dl4all.cli.model_inputs import open_sizes, random_input, sizes_of
+from dl4all.cli.train import write_weights
 from dl4all.errors import Dl4allError, FileFormatError
 from dl4all.onnx.graph import OnnxModel, ValueInfo, every_node
 from dl4all.onnx.model_file import read_model
@@ -119,9 +119,6 @@ def convert(source: str, target: str) -> None:
         arrays = dict(read_model(source).graph.initializers)
     else:
         arrays = dl.io.load_weights(source)
-    try:
-        dl.io.save_weights(Path(target), arrays)
-    except OSError as error:
-        raise FileFormatError(f"{target}: cannot be written: {error.strerror or error}") from None
+    write_weights(target, arrays)
     size = sum(array.nbytes for array in arrays.values())
     print(f"{target}: {len(arrays)} tensors, {size / 1e6:.1f} MB")

@@ -102,9 +102,9 @@ def _picture(path: str, info: ValueInfo, sizes: Mapping[str, int]) -> NDArray:
         size if isinstance(size, int) else sizes.get(str(size), 224) for size in (shape[2], shape[3])
     )
     image = dl.data.transforms.load_image(path).resize((width, height))
-    mean, spread = (np.asarray(c, np.float32) for c in (dl.data.IMAGENET_MEAN, dl.data.IMAGENET_STD))
-    array = (np.asarray(image, np.float32) / 255 - mean) / spread
-    return np.ascontiguousarray(array.transpose(2, 0, 1)[None].astype(info.dtype or np.float32))
+    array = dl.data.transforms.to_array(image)
+    array = dl.data.transforms.normalize(array, dl.data.IMAGENET_MEAN, dl.data.IMAGENET_STD)
+    return array[None].astype(info.dtype or np.float32)
 
 
 def save_outputs(path: str, outputs: Mapping[str, NDArray]) -> None:

@@ -101,7 +101,7 @@ def quantize(
         own = dl.Trainer(network, trainer.loss, trainer.optimizer, trainer.metrics, trainer.device)
         measured[name] = {**own.evaluate(test), "bytes": state_bytes(network), "ms": _ms(network, inputs)}
     if save is not None:
-        write_weights(save, small)
+        write_weights(save, small.state_dict())
     if as_json:
         print(json.dumps({"layers": [layer._asdict() for layer in layers], **measured}))
     else:

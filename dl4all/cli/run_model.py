@@ -27,7 +27,7 @@ WARM_UP = 3  # calls, after which a compiled one replays
     multiple=True,
     metavar="[NAME=]FILE",
     help=".npy, .npz with arrays by name, or an image, which is resized and normalised as ImageNet's "
-    "networks expect. Inputs without a file are drawn at random.",
+    "networks expect. Inputs without a file are random floats, or integers of 1.",
 )
 @open_sizes
 @click.option("--device", default="auto", show_default=True, help="Where to compute.")

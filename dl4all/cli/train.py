@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def train(
     history = run.fit(resume=resume)
     seconds = time.perf_counter() - start
     if save is not None:
-        write_weights(save, run.trainer.model)
+        write_weights(save, run.trainer.model.state_dict())
     if plot is not None:
         history.plot(plot)
     numbers = "  ".join(
@@ -86,14 +87,13 @@ def _formatted(name: str, value: float) -> str:
     return f"{name} {value:.2%}" if "accuracy" in name else f"{name} {value:.4g}"
 
 
-def write_weights(path: str, model: dl.nn.Module) -> None:
-    """Save a network's weights.
+def write_weights(path: str, weights: Mapping[str, Any]) -> None:
+    """Save a network's weights, arrays or tensors by name.
 
     Raises:
         FileFormatError: the file cannot be written.
     """
-    arrays = {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
     try:
-        dl.io.save_weights(Path(path), arrays)
+        dl.io.save_weights(Path(path), weights)
     except OSError as error:
         raise dl.errors.FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from None

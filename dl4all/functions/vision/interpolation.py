@@ -129,7 +129,7 @@ def resized(
         if mode.startswith("nearest"):
             result = select_indices(result, axis, Indices(_nearest_indices(old_size, new_size, scale, mode)))
         elif mode == "area":
-            result = weighted_sum(result, axis, _area_taps(old_size, new_size))
+            result = weighted_sum(result, axis, area_taps(old_size, new_size))
         elif antialias:
             step = _source_step(old_size, new_size, scale, bool(align_corners))
             result = weighted_sum(result, axis, _filter_taps(old_size, new_size, step, mode))
@@ -173,12 +173,12 @@ def _taps(coordinates: NDArray, old_size: int, mode: str) -> Taps:
     floor = np.floor(coordinates).astype(np.int64)
     fraction = coordinates - floor
     return [
-        (np.clip(floor + i, 0, old_size - 1), _cubic_kernel(abs(fraction - i), CUBIC_COEFFICIENT))
+        (np.clip(floor + i, 0, old_size - 1), cubic_kernel(abs(fraction - i), CUBIC_COEFFICIENT))
         for i in (-1, 0, 1, 2)
     ]
 
 
-def _area_taps(old_size: int, new_size: int) -> Taps:
+def area_taps(old_size: int, new_size: int) -> Taps:
     """The taps of means over parts of an axis, as adaptive pooling divides it."""
     indices = np.arange(new_size)
     starts, ends = indices * old_size // new_size, -(-(indices + 1) * old_size // new_size)
@@ -197,7 +197,7 @@ def _filter_taps(old_size: int, new_size: int, step: float, mode: str) -> Taps:
     if mode == "bilinear":
         weights = np.maximum(1 - distances, 0)
     else:
-        weights = _cubic_kernel(distances, SMOOTH_CUBIC_COEFFICIENT)
+        weights = cubic_kernel(distances, SMOOTH_CUBIC_COEFFICIENT)
     return _tap_rows(starts, ends, old_size, weights)
 
 
@@ -210,7 +210,7 @@ def _tap_rows(starts: NDArray, ends: NDArray, old_size: int, weights: NDArray) -
     return list(zip(np.minimum(places, old_size - 1).T, weights.T, strict=True))
 
 
-def _cubic_kernel(distance: NDArray, a: float) -> NDArray:
+def cubic_kernel(distance: NDArray, a: float) -> NDArray:
     """Keys' convolution kernel (doi:10.1109/TASSP.1981.1163711) with the parameter `a`."""
     x = distance
     below_one = ((a + 2) * x - (a + 3)) * x * x + 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.errors import GraphError
+from dl4all.functions.vision.interpolation import area_taps
 from dl4all.graph.ir.graph import Operand
 from dl4all.onnx.exporter.recording import OpCall
 from dl4all.onnx.exporter.writer import GraphWriter, written
@@ -141,7 +141,7 @@ def elu(w: GraphWriter, call: OpCall) -> str:
     scale, inner = float(call.arguments.get("scale", 1)), float(call.arguments.get("input_scale", 1))
     if inner != 1:
         if scale != 1 or alpha * inner != 1:
-            raise GraphError(f"[onnx.export] elu with scales {scale} and {inner} has no ONNX form")
+            raise w.refused(f"elu with the scales {scale} and {inner} has no form")
         return w.add("Celu", [x], alpha=alpha)
     y = w.add("Elu", [x], alpha=alpha)
     return y if scale == 1 else w.add("Mul", [y, number(w, call, scale)])
@@ -245,7 +245,7 @@ def reduction(w: GraphWriter, call: OpCall) -> str:
 def norm(w: GraphWriter, call: OpCall) -> str:
     kinds = {1: "ReduceL1", 2: "ReduceL2", "fro": "ReduceL2"}
     if call.arguments["p"] not in kinds:
-        raise GraphError(f"[onnx.export] the norm of order {call.arguments['p']} has no ONNX form here")
+        raise w.refused(f"the norm of order {call.arguments['p']} has no form here")
     keep = bool(call.arguments.get("keepdim"))
     return w.reduced(kinds[call.arguments["p"]], w.get(call.operands[0]), axes_of(call), keep=keep)
 
@@ -286,13 +286,8 @@ def cumsum(w: GraphWriter, call: OpCall) -> str:
 # Products
 
 
-@written("matmul")
+@written("matmul", "dot")
 def matmul(w: GraphWriter, call: OpCall) -> str:
-    return w.add("MatMul", [w.get(o) for o in call.operands])
-
-
-@written("dot")
-def dot(w: GraphWriter, call: OpCall) -> str:
     return w.add("MatMul", [w.get(o) for o in call.operands])
 
 
@@ -359,7 +354,7 @@ def pool(w: GraphWriter, call: OpCall) -> str:
     given, attributes = call.arguments, windows(call, 2)
     attributes["kernel_shape"] = numbers(given["kernel_size"], 2)
     if given.get("divisor_override"):
-        raise GraphError("[onnx.export] divisor_override has no ONNX form")
+        raise w.refused("divisor_override has no form")
     op_type, more = "MaxPool", dict[str, Any]()
     if call.name == "avg_pool2d":
         op_type, more["count_include_pad"] = "AveragePool", int(bool(given["count_include_pad"]))
@@ -394,7 +389,7 @@ def adaptive_pool(w: GraphWriter, call: OpCall) -> str:
         rows = w.add("MatMul", [down, w.get(x)])
         return w.add("MatMul", [rows, w.add("Transpose", [across], perm=[1, 0])])
     if uneven:
-        raise GraphError(f"[onnx.export] adaptive pooling of {tuple(old)} to {tuple(new)} has no ONNX form")
+        raise w.refused(f"adaptive pooling of {tuple(old)} to {tuple(new)} has no form")
     size = [n // m for n, m in zip(old, new, strict=True)]
     return w.add("AveragePool" if mean else "MaxPool", [w.get(x)], kernel_shape=size, strides=size)
 
@@ -405,11 +400,10 @@ def _means(old: int, new: int) -> Any:
     >>> _means(3, 2).tolist()
     [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]]
     """
-    starts = np.arange(new) * old // new
-    ends = -(-(np.arange(new) + 1) * old // new)
-    indices = np.arange(old)
-    inside = (indices >= starts[:, None]) & (indices < ends[:, None])
-    return inside / inside.sum(1, keepdims=True)
+    matrix = np.zeros((new, old))
+    for indices, weights in area_taps(old, new):
+        np.add.at(matrix, (np.arange(new), indices), weights)
+    return matrix
 
 
 # Normalisations
@@ -462,7 +456,7 @@ def attention(w: GraphWriter, call: OpCall) -> str:
     q, k, v, mask = call.operands
     keys, values, repeats = w.get(k), w.get(v), call.arguments.get("repeats", 1)
     if repeats != 1:
-        raise GraphError("[onnx.export] attention with fewer heads of keys has no ONNX form here")
+        raise w.refused("attention with fewer heads of keys has no form here")
     scores = w.add("MatMul", [w.get(q), w.add("Transpose", [keys], perm=[0, 2, 1])])
     scores = w.add("Mul", [scores, number(w, call, call.arguments["scale"])])
     if call.arguments["causal"]:

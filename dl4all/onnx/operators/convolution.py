@@ -36,7 +36,7 @@ def conv(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def _cut(
-    call: Call, size: int, full: int, stride: int, extra: int, low: int, high: int, wanted: int | None
+    call: Call, size: int, full: int, stride: int, low: int, high: int, wanted: int | None
 ) -> tuple[int, int]:
     """The elements of a transposed convolution without padding that stay: the first, and how many."""
     auto = padding_rule(call)
@@ -68,8 +68,7 @@ def conv_transpose(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
         return TRANSPOSED[axes](x, weight, call.optional(bias), stride, low, extra, group, dilation)
     y = TRANSPOSED[axes](x, weight, call.optional(bias), stride, 0, extra, group, dilation)
     cuts = [
-        _cut(call, x.shape[2 + i], y.shape[2 + i], stride[i], extra[i], low[i], high[i], wanted[i])
-        for i in range(axes)
+        _cut(call, x.shape[2 + i], y.shape[2 + i], stride[i], low[i], high[i], wanted[i]) for i in range(axes)
     ]
     behind = [first + count - size for (first, count), size in zip(cuts, y.shape[2:], strict=True)]
     if max(behind) > 0:

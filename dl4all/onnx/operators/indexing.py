@@ -77,10 +77,8 @@ def gather_nd(call: Call, x: Any, indices: Any) -> Any:
 @operator("ScatterElements", "Scatter")
 def scatter_elements(call: Call, x: Any, indices: Any, updates: Any) -> Any:
     x, updates, axis = call.tensor(x), call.tensor(updates), call.get("axis", 0)
-    positions, reduction = (
-        call.tensor(wrapped(indices, x.shape[axis])),
-        call.choice("reduction", "none", tuple(REDUCTIONS)),
-    )
+    positions = call.tensor(wrapped(indices, x.shape[axis]))
+    reduction = call.choice("reduction", "none", tuple(REDUCTIONS))
     if reduction == "none":
         return functions.scatter(x, axis, positions, updates)
     return functions.scatter_reduce(x, axis, positions, updates, REDUCTIONS[reduction])
@@ -94,10 +92,8 @@ def scatter_nd(call: Call, x: Any, indices: Any, updates: Any) -> Any:
     depth = indices.shape[-1]
     count, inner = math.prod(x.shape[:depth]), math.prod(x.shape[depth:])
     rows, new = x.reshape(count, inner), updates.reshape(-1, inner)
-    index, reduction = (
-        functions.broadcast_to(positions.unsqueeze(1), (len(new), inner)),
-        call.choice("reduction", "none", tuple(REDUCTIONS)),
-    )
+    index = functions.broadcast_to(positions.unsqueeze(1), (len(new), inner))
+    reduction = call.choice("reduction", "none", tuple(REDUCTIONS))
     if reduction == "none":
         result = functions.scatter(rows, 0, index, new)
     else:

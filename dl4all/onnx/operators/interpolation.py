@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dl4all.functions import names as functions
-from dl4all.functions.vision.interpolation import Taps
+from dl4all.functions.vision.interpolation import Taps, cubic_kernel
 from dl4all.onnx.graph import NDArray
 from dl4all.tensor.creation import zeros_like
 
@@ -82,11 +82,7 @@ def _linear(distance: NDArray, rule: ResizeRule) -> NDArray:
 
 
 def _cubic(distance: NDArray, rule: ResizeRule) -> NDArray:
-    """Keys' kernel (doi:10.1109/TASSP.1981.1163711)."""
-    x, a = np.abs(distance), rule.cubic_coefficient
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+    return cubic_kernel(np.abs(distance), rule.cubic_coefficient)
 
 
 def taps(old: int, new: int, factor: float, rule: ResizeRule) -> tuple[Taps, NDArray]:

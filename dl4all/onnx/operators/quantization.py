@@ -72,7 +72,7 @@ def _unsigned(x: Any) -> tuple[Any, int]:
     return (x, 0) if x.dtype == np.uint8 else ((x.to("int32") + 128).to("uint8"), 128)
 
 
-def _zero(call: Call, zero: Any, like: Any) -> Any:
+def _zero(call: Call, zero: Any) -> Any:
     """A zero point as int32; 0 where there is none."""
     if zero is None:
         return 0
@@ -99,7 +99,7 @@ def _product(call: Call, x: Any, y: Any, zero_x: Any, zero_y: Any) -> Any:
     shape, count = tuple(x.shape[:-1]), x.shape[-1]
     matrix, columns = x.reshape(-1, count), y if y.ndim == 2 else y.unsqueeze(1)
     small, fall = _signed(columns)
-    a, b = _zero(call, zero_x, x), _zero(call, zero_y, y)
+    a, b = _zero(call, zero_x), _zero(call, zero_y)
     if not isinstance(a, int) and a.ndim:  # one a row
         a = a.reshape(-1, 1)
     result = integer_product(matrix, small.T.contiguous())
@@ -135,13 +135,13 @@ def _convolved(call: Call, x: Any, weight: Any, zero_x: Any, zero_w: Any) -> Any
     windows = windows_of(call, tuple(x.shape[2:]), tuple(weight.shape[2:]))
     bytes_x, rise = _unsigned(x)
     small, fall = _signed(weight)
-    a = _zero(call, zero_x, x)
+    a = _zero(call, zero_x)
     if not isinstance(a, int):
         a = a.reshape(())
     a = a + rise
-    b = _zero(call, zero_w, weight)
+    b = _zero(call, zero_w)
     b = b - fall if isinstance(b, int) else (b - fall).reshape(-1)
-    padded = _padded(call, bytes_x, a, windows.reach)
+    padded = _padded(bytes_x, a, windows.reach)
     last = functions.movedim(padded, 1, -1)
     kernels = functions.movedim(small, 1, -1)
     group, results = call.get("group", 1), []
@@ -160,7 +160,7 @@ def _convolved(call: Call, x: Any, weight: Any, zero_x: Any, zero_w: Any) -> Any
     return functions.movedim(y.to("int32"), -1, 1)
 
 
-def _padded(call: Call, x: Any, zero: Any, reach: Any) -> Any:
+def _padded(x: Any, zero: Any, reach: Any) -> Any:
     """An image of bytes with its zero point around it."""
     for axis, (low, high) in enumerate(reach, 2):
         parts = [x]
