@@ -161,7 +161,8 @@ def test_parameters_keep_their_names_and_sizes_take_no_memory(tmp_path: Path) ->
     assert {i.name for i in graph.initializer} == {name for name, _ in net.named_parameters()}
     assert [node.op_type for node in graph.node] == ["Gemm", "Relu", "Gemm"]
     assert "test_export.py" in graph.node[0].doc_string
-    before = dl.memory.stats("cpu").peak
+    dl.memory.reset_peak("cpu")
+    before = dl.memory.stats("cpu").allocated
     wide = dl.empty(1, 1, device="null:0").expand(3000, 3000)
     dl.onnx.export(FunctionModule(lambda x: (x * 2).sum()).eval(), wide, tmp_path / "wide.onnx")
     assert dl.memory.stats("cpu").peak - before < 1 << 20
@@ -249,7 +250,7 @@ def test_verification_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def shown(array: Any, steps: list[Any]) -> Any:
-    """What nodes of views make of an array."""
+    """An array after the nodes of a view."""
     for kind, argument in steps:
         if kind == "Reshape":
             array = array.reshape(argument)
@@ -305,3 +306,20 @@ def test_formulas_are_found_or_refused() -> None:
         assert (formula is not None) == exists
         if formula is not None:
             assert formula.at((11, 13)) == function(11, 13)
+
+
+def test_a_file_that_the_checker_refuses_takes_no_other_s_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, path = nn.Linear(3, 2).to("cpu").eval(), tmp_path / "net.onnx"
+    dl.onnx.export(net, numbers(2, 3), path)
+    before = path.read_bytes()
+
+    def refuse(*args: Any, **options: Any) -> None:
+        raise onnx.checker.ValidationError
+
+    monkeypatch.setattr(onnx.checker, "check_model", refuse)
+    with pytest.raises(onnx.checker.ValidationError):
+        dl.onnx.export(net, numbers(5, 3), path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["net.onnx"]

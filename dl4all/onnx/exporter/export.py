@@ -12,6 +12,7 @@ import numpy as np
 
 import dl4all.onnx.exporter.op_forms  # noqa: F401 - declares the forms of ops
 from dl4all.errors import ArgumentError, GraphError
+from dl4all.io.files import replaced
 from dl4all.nn.module import Module
 from dl4all.onnx.dtypes import protobuf
 from dl4all.onnx.exporter.dynamic_sizes import Merger, OpenSize
@@ -266,12 +267,14 @@ def _proto(
 
 
 def _save(onnx: Any, proto: Any, path: Path, total: int) -> None:
-    """Write a file; what is beyond protobuf's limit goes to a second one."""
-    if total > LARGEST:
+    """Write a file that the checker passes; what is beyond protobuf's limit goes to a second one."""
+    if total > LARGEST:  # which the checker takes by path only
         onnx.save_model(proto, path, save_as_external_data=True, location=f"{path.name}.data")
-    else:
-        path.write_bytes(proto.SerializeToString())
-    onnx.checker.check_model(str(path), full_check=True)
+        onnx.checker.check_model(str(path), full_check=True)
+        return
+    onnx.checker.check_model(proto, full_check=True)
+    with replaced(path) as draft:
+        draft.write_bytes(proto.SerializeToString())
 
 
 def _verified(
