@@ -31,13 +31,12 @@ class EvaluationContext(Untracked):
 
     def __init__(
         self,
-        device: Device,
         opsets: Mapping[str, int],
         functions: Mapping[tuple[str, str, str], OnnxFunction],
         max_iterations: int,
         uploaded: dict[tuple[int, Device], Tensor],
     ) -> None:
-        self.device, self.opsets, self.functions = device, opsets, functions
+        self.opsets, self.functions = opsets, functions
         self.max_iterations = max_iterations
         # Operators run graphs, and graphs operators; so these come from evaluation.py, which knows both.
         self.evaluate: Callable[..., list[Any]]

@@ -19,14 +19,13 @@ MOST_NESTED = 64  # calls of functions within each other
 
 
 def new_context(
-    device: Device,
     opsets: Mapping[str, int],
     functions: Mapping[tuple[str, str, str], OnnxFunction],
     max_iterations: int,
     uploaded: dict[tuple[int, Device], Tensor],
 ) -> EvaluationContext:
     """The surroundings of a model's calls, in which operators can run graphs."""
-    context = EvaluationContext(device, opsets, functions, max_iterations, uploaded)
+    context = EvaluationContext(opsets, functions, max_iterations, uploaded)
     context.evaluate, context.expand = evaluate, call_standard
     return context
 

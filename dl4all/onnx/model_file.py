@@ -205,10 +205,9 @@ class _MessageReader:
         if number == 0:
             return None
         try:
-            dtype = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(number))
+            return np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(number))
         except KeyError:
             raise self.refuse(f"has elements of the unknown type {number}") from None
-        return dtype
 
     def tensor(self, proto: Any) -> NDArray:
         """The elements of a tensor, whose number of bytes must be that of its shape."""
@@ -219,9 +218,9 @@ class _MessageReader:
             if len(proto.string_data) != math.prod(shape):
                 raise self.refuse(f"{name!r} of shape {shape} has {len(proto.string_data)} strings")
             return np.array([_text(s) for s in proto.string_data], object).reshape(shape)
-        if self.dtype(proto.data_type) is None:
+        stored = self.dtype(proto.data_type)
+        if stored is None:
             raise self.refuse(f"{name!r} has no element type")
-        stored = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(proto.data_type))
         count, bits = math.prod(shape), _bits(stored)
         expected = -(-count * bits // 8)
         if proto.data_location == self.onnx.TensorProto.EXTERNAL:
@@ -229,7 +228,7 @@ class _MessageReader:
         elif proto.HasField("raw_data"):
             raw = np.frombuffer(proto.raw_data, np.uint8)
         else:
-            return self.listed(proto, name, shape, count)
+            return self.listed(proto, name, shape, stored)
         if raw.nbytes != expected:
             raise self.refuse(
                 f"{name!r} of shape {shape} and type {stored} takes {expected} bytes, and has {raw.nbytes}"
@@ -239,11 +238,10 @@ class _MessageReader:
             return numbers.astype(stored).reshape(shape)
         return raw.view(stored.newbyteorder("<")).reshape(shape)
 
-    def listed(self, proto: Any, name: str, shape: tuple[int, ...], count: int) -> NDArray:
+    def listed(self, proto: Any, name: str, shape: tuple[int, ...], stored: np.dtype[Any]) -> NDArray:
         """A tensor whose elements are a list of numbers."""
         fields = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
-        numbers = max(len(getattr(proto, field)) for field in fields)
-        stored = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(proto.data_type))
+        numbers, count = max(len(getattr(proto, field)) for field in fields), math.prod(shape)
         per = 2 if stored.kind == "c" else 1
         packs = 8 // min(_bits(stored), 8)
         if numbers not in (count * per, -(-count // packs)):

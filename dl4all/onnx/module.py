@@ -15,8 +15,8 @@ from dl4all.nn.parameter import Parameter
 from dl4all.onnx.call import is_host
 from dl4all.onnx.dtypes import held
 from dl4all.onnx.evaluation import evaluate, new_context
-from dl4all.onnx.folding import folded, wanted_on_host
 from dl4all.onnx.graph import NDArray, OnnxGraph, OnnxModel, ValueInfo
+from dl4all.onnx.graph_simplification import folded, wanted_on_host
 from dl4all.onnx.model_file import read_model
 from dl4all.onnx.support import missing_operators
 from dl4all.ops.core.dtypes import KINDS, kind_of
@@ -62,7 +62,7 @@ class OnnxModule(Module):
         self.output_names = tuple(info.name for info in graph.outputs)
         # Beside the context, so that a compiled call sees what it replays.
         self._uploaded: dict[tuple[int, Device], Tensor] = {}
-        self._context = new_context(device, model.opsets, model.functions, max_iterations, self._uploaded)
+        self._context = new_context(model.opsets, model.functions, max_iterations, self._uploaded)
         self._on_host = wanted_on_host(graph, model.opsets)
         self._constants: dict[str, NDArray] = {}
         self._members: dict[str, tuple[Module, str]] = {}

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 import dl4all as dl
 from dl4all.errors import OperatorError
-from dl4all.onnx import folding
+from dl4all.onnx import graph_simplification
 from tests.support.onnx_models import error, graph, model, node, reference, value
 from tests.support.subcases import each
 
@@ -238,7 +238,7 @@ def test_types_without_tensors_are_refused() -> None:
 
 
 def test_what_is_folded_is_bounded() -> None:
-    count = np.array([folding.MOST_FOLDED], np.int64)
+    count = np.array([graph_simplification.MOST_FOLDED], np.int64)
     nodes = [node("ConstantOfShape", "n", "c"), node("Add", "c x", "y")]
     wanted = model(nodes, [value("x", shape=[1])], [value("y")], {"n": count})
     module = dl.onnx.load(wanted, device="null:0")

@@ -152,7 +152,7 @@ class Recurrent(nn.Module):
 
 
 class Functions(nn.Module):
-    """What segmentation and detection need besides."""
+    """Functions that segmentation and detection need besides."""
 
     def forward(self, x: torch.Tensor) -> Any:
         grid = x[:, :2].permute(0, 2, 3, 1).tanh()

@@ -1,4 +1,4 @@
-"""ONNX models of a few nodes, and what ONNX Runtime computes of models."""
+"""ONNX models of a few nodes, and ONNX Runtime's results of models."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def model(
 
 
 def reference(content: bytes, inputs: Mapping[str, Any]) -> list[NDArray]:
-    """What ONNX Runtime computes on the CPU."""
+    """The results of ONNX Runtime on the CPU."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 1

@@ -58,8 +58,8 @@ def _computed(node: OnnxNode, known: Mapping[str, Any], model: OnnxModel) -> Any
     if sum(value.nbytes for value in inputs if value is not None) > MOST_FOLDED:
         return None
     try:
-        context = EvaluationContext(None, model.opsets, model.functions, 0, {})  # type: ignore[arg-type]  # no tensor is made
-        results = compute(declared, Call(node, context, {}, None), inputs)  # type: ignore[arg-type]
+        context = EvaluationContext(model.opsets, model.functions, 0, {})
+        results = compute(declared, Call(node, context, {}, None), inputs)  # type: ignore[arg-type]  # no tensor is made
     except (Dl4allError, ValueError, TypeError, IndexError, ArithmeticError, AttributeError):
         return None  # the call will say what is wrong, if it comes to this node
     if not all(is_host(result) and result.nbytes <= MOST_FOLDED for result in results):
