@@ -26,6 +26,8 @@
     ├── DataError              a data set or a worker of a loader broke off
     │   └── DataTimeoutError       a batch did not come in time        (also a TimeoutError)
     ├── FolderInUseError       another run writes to a folder
+    ├── DistError              processes that train together do not do the same
+    │   └── DistNetworkError       one of them does not answer
     └── FileFormatError        a file is unreadable, truncated or hostile (also a ValueError)
 
 A message names the op or the file, what was expected, what came, and what to do:
@@ -44,6 +46,8 @@ __all__ = [
     "DataTimeoutError",
     "DeviceError",
     "DeviceLostError",
+    "DistError",
+    "DistNetworkError",
     "Dl4allError",
     "FallbackError",
     "FileFormatError",
@@ -341,6 +345,30 @@ class FolderInUseError(Dl4allError, RuntimeError):
         ...     except dl.errors.FolderInUseError:
         ...         print("another run writes there")
         another run writes there
+    """
+
+
+class DistError(Dl4allError, RuntimeError):
+    """Processes of a group cannot do together what they were asked to, such as different collectives.
+
+    Example:
+        >>> import dl4all as dl
+        >>> try:
+        ...     dl.distributed.get_process_group_ranks()
+        ... except dl.errors.DistError as error:
+        ...     print("init_process_group" in str(error))
+        True
+    """
+
+
+class DistNetworkError(DistError):
+    """A process of a group has ended, cannot be reached, or did not answer in time. It is no device's
+    failure.
+
+    Example:
+        >>> import dl4all as dl
+        >>> issubclass(dl.errors.DistNetworkError, dl.errors.DistError)
+        True
     """
 
 

@@ -52,6 +52,7 @@ from dl4all.multi_device.data_parallel.module import parallel
 from dl4all.multi_device.pipeline.module import Pipeline, pipeline
 from dl4all.multi_device.placement.placement import place
 from dl4all.multi_device.serving.inference_queue import InferenceQueue
+from dl4all.nn import parallel as _nn_parallel  # noqa: F401  # the part of nn that stands above multi_device
 from dl4all.ops.core.dtypes import BFLOAT16
 from dl4all.ops.core.memory_format import (
     channels_last,

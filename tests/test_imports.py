@@ -43,6 +43,7 @@ LAYERS = (
     ("dl4all.functions.names",),
     ("dl4all.autograd",),
     ("dl4all.tensor",),
+    ("dl4all.distributed",),
     ("dl4all.calibration", "dl4all.functions.sparse"),
     ("dl4all.nn",),
     ("dl4all.optim", "dl4all.distributions"),
@@ -50,7 +51,6 @@ LAYERS = (
     (
         "dl4all.amp",
         "dl4all.quantization",
-        "dl4all.distributed",
         "dl4all.fft",
         "dl4all.functions.linalg",
     ),
@@ -59,6 +59,7 @@ LAYERS = (
     ("dl4all.multi_device.trace",),
     ("dl4all.multi_device.placement",),
     ("dl4all.multi_device.data_parallel", "dl4all.multi_device.pipeline", "dl4all.multi_device.serving"),
+    ("dl4all.nn.parallel",),
     ("dl4all.training", "dl4all.onnx"),
     ("dl4all.pytorch",),
     ("dl4all.pytorch.missing", "dl4all.pytorch.names"),
@@ -74,7 +75,8 @@ OUTSIDE = {
     "kp": "dl4all.runtime.kompute",
     "vulkan": "dl4all.runtime.vulkan",
     "pytest": "dl4all.testing",  # no dependency of the library
-    "torch": "dl4all.pytorch.device",
+    "torch": "dl4all.pytorch.device dl4all.distributed.process_group.gloo",
+    "mpi4py": "dl4all.distributed.process_group.mpi",
     "onnx": "dl4all.onnx.dtypes",
     "llvmlite": "dl4all.runtime.cpu.llvm",
     "einops": "dl4all.pytorch.names.einops",
@@ -131,7 +133,7 @@ def wrong_imports(module: str, source: ast.AST) -> list[str]:
     wrong = []
     for imported in imports_of(source):
         top = imported.split(".")[0]
-        if top in OUTSIDE and not f"{module}.".startswith(f"{OUTSIDE[top]}."):
+        if top in OUTSIDE and not any(f"{module}.".startswith(f"{room}.") for room in OUTSIDE[top].split()):
             wrong.append(imported)
         if top == "dl4all":
             other = layer_of(target_of(imported))

@@ -6,7 +6,6 @@ from dl4all.nn import attention as attention
 from dl4all.nn import functional as functional
 from dl4all.nn import init as init
 from dl4all.nn import modules as modules
-from dl4all.nn import parallel as parallel
 from dl4all.nn import parameter as parameter
 from dl4all.nn import utils as utils
 from dl4all.nn.class_loss import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
@@ -64,6 +63,7 @@ from dl4all.nn.modules.conv import Conv3d as Conv3d
 from dl4all.nn.modules.conv import ConvTranspose1d as ConvTranspose1d
 from dl4all.nn.modules.conv import ConvTranspose2d as ConvTranspose2d
 from dl4all.nn.modules.conv import ConvTranspose3d as ConvTranspose3d
+from dl4all.nn.modules.data_parallel import DataParallel as DataParallel
 from dl4all.nn.modules.dropout import AlphaDropout as AlphaDropout
 from dl4all.nn.modules.dropout import Dropout as Dropout
 from dl4all.nn.modules.dropout import Dropout1d as Dropout1d
@@ -169,7 +169,6 @@ from dl4all.nn.modules.upsampling import Unfold as Unfold
 from dl4all.nn.modules.upsampling import Upsample as Upsample
 from dl4all.nn.modules.upsampling import UpsamplingBilinear2d as UpsamplingBilinear2d
 from dl4all.nn.modules.upsampling import UpsamplingNearest2d as UpsamplingNearest2d
-from dl4all.nn.parallel import DataParallel as DataParallel
 from dl4all.nn.parameter import Buffer as Buffer
 from dl4all.nn.parameter import Parameter as Parameter
 from dl4all.nn.parameter import UninitializedBuffer as UninitializedBuffer

@@ -27,25 +27,27 @@ from dl4all.tensor.creation import from_numpy, zeros_like
 from dl4all.tensor.tensor import Tensor
 
 Statistics = npt.NDArray[np.float64]
-"""Means and variances, of shape (2, C)."""
+"""Of each channel the number of elements, their mean and their variance; of shape (3, C)."""
 
 
-def combined(parts: list[tuple[int, Statistics]]) -> tuple[int, Statistics]:
-    """The elements of each channel of a whole and their statistics, from those of its parts.
+def combined(parts: list[Statistics]) -> Statistics:
+    """The statistics of a whole, from those of its parts.
 
     Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances",
     1979.
 
-    >>> count, (mean, var) = combined([(1, np.array([[1.0], [0.0]])), (3, np.array([[5.0], [0.0]]))])
-    >>> count, mean.tolist(), var.tolist()
-    (4, [4.0], [3.0])
+    >>> combined([np.array([[1.0], [1.0], [0.0]]), np.array([[3.0], [5.0], [0.0]])]).tolist()
+    [[4.0], [4.0], [3.0]]
     """
-    counts = np.array([count for count, _ in parts], np.float64).reshape(-1, 1, 1)
-    means, variances = np.split(np.stack([statistics for _, statistics in parts]), 2, axis=1)
-    total = counts.sum()
+    counts, means, variances = np.stack(parts, axis=1)
+    total = np.maximum(counts.sum(axis=0), 1)
     mean = (counts * means).sum(axis=0) / total
     variance = (counts * (variances + np.square(means - mean))).sum(axis=0) / total
-    return int(total), np.concatenate([mean, variance])
+    return np.stack([counts.sum(axis=0), mean, variance])
+
+
+def _summed(parts: list[Statistics]) -> Statistics:
+    return np.asarray(sum(parts[1:], parts[0]))
 
 
 class _Normalize(Function):
@@ -62,9 +64,9 @@ class _Normalize(Function):
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         x, weight, stats = ctx.saved_tensors
         sums = batch_norm_sums(gradients[0], x, stats[0], stats[1], eps=ctx.eps)
-        parts = ctx.shard.exchange(sums.numpy().astype(np.float64))
+        whole_sums = ctx.shard.combined(sums.numpy().astype(np.float64), _summed)
         # The op divides by the elements of this shard; the mean is over those of all shards.
-        whole = from_numpy((sum(parts) * ctx.share).astype(x.dtype), x.device)
+        whole = from_numpy((whole_sums * ctx.share).astype(x.dtype), x.device)
         slope = batch_norm_backward(gradients[0], x, stats[0], stats[1], whole, weight, eps=ctx.eps)
         return slope, sums[1], sums[0], None, None, None, None
 
@@ -122,15 +124,18 @@ class ShardedBatchNorm(BatchNorm):
         return functional.batch_norm(x, mean, var, self.weight, self.bias, True, 1.0, self.eps)
 
     def _by_all(self, x: Tensor, place: Shard) -> Tensor:
-        count = elements_per_channel(x)
+        count = elements_per_channel(x) if x.numel() else 0
         with no_grad():
-            parts = place.exchange((count, batch_norm_stats(x).numpy().astype(np.float64)))
-            total, stats = combined(parts)
+            own = np.zeros((3, x.shape[1]))
+            if count:
+                own[0], own[1:] = count, batch_norm_stats(x).numpy()
+            counts, *stats = place.combined(own, combined)
+            total = int(counts[0])
             if total < 2:
                 raise ShapeError(
                     f"[{type(self).__name__}] training needs more than 1 element for each channel of a batch"
                 )
-            on_device = from_numpy(stats.astype(x.dtype), x.device)
+            on_device = from_numpy(np.stack(stats).astype(x.dtype), x.device)
             if place.first and self.running_mean is not None:
                 self._keep(place, on_device[0], on_device[1] * (total / (total - 1)))
         inputs = x, self.weight, self.bias, on_device, self.eps, place, count / total

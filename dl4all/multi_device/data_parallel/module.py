@@ -24,7 +24,9 @@ from dl4all.multi_device.data_parallel.broadcast import Broadcast
 from dl4all.multi_device.data_parallel.buffers import Buffers
 from dl4all.multi_device.data_parallel.copies import give_memory
 from dl4all.multi_device.data_parallel.model_parts import ModelParts
-from dl4all.multi_device.data_parallel.sharded_step import ShardedCall, ShardFailure, ShardResult
+from dl4all.multi_device.data_parallel.reduction import BUCKET_BYTES, Bucket, Reduction, buckets_of
+from dl4all.multi_device.data_parallel.shard import PeerExchange
+from dl4all.multi_device.data_parallel.sharded_step import ShardedCall, ShardFailure, ShardResult, Span
 from dl4all.multi_device.data_parallel.step_plan import StepPlan, estimate, parameters_of, predict
 from dl4all.multi_device.group_module import GroupModule, check_parts
 from dl4all.multi_device.replica import Replica
@@ -33,7 +35,7 @@ from dl4all.multi_device.trace.work_trace import BatchWork, batch_work
 from dl4all.nn.module import Module, Parameter
 from dl4all.nn.modules.normalization import BatchNorm
 from dl4all.ops.core import tape
-from dl4all.ops.random.generator import MisalignedShard, default_generator
+from dl4all.ops.random.generator import MisalignedShard, State, default_generator
 from dl4all.runtime.simulated.backend import Hang
 from dl4all.scheduler.cost.cost_model import is_measured, speeds
 from dl4all.scheduler.device.current import device as open_device
@@ -118,6 +120,7 @@ class DataParallel(GroupModule):
         self._parts: ModelParts | None = None
         self._work: BatchWork | None = None
         self._traced = False  # whether that was tried
+        self._bucket_nbytes = BUCKET_BYTES
 
     def plan(self, *inputs: Any) -> StepPlan:
         """The split of a batch among the devices now, and the time of a step.
@@ -187,17 +190,17 @@ class DataParallel(GroupModule):
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """The model's outputs for the whole batch, on the group's first device."""
-        if len(self.group) == 1:
+        if len(self.group) == 1 and not self._joins_peers():
             return self._on_primary(inputs, options)
         tensors = tensors_of([inputs, options])
         rows = next((tensor.shape[0] for tensor in tensors if tensor.ndim), None)
         if rows is None:
             raise ArgumentError("[parallel] expected tensors with the rows of a batch along axis 0, got none")
-        if not rows:
+        span = self._span(rows)
+        if not span.total:
             return self._on_primary(inputs, options)
-        random = default_generator().get_state()
-        call = ShardedCall(inputs, options, random, is_grad_enabled(), rows, self._parts_now())
-        if call.gradients and not self._traced:
+        call = ShardedCall(inputs, options, is_grad_enabled(), rows, self._parts_now(), span)
+        if call.gradients and rows and len(self.group) > 1 and not self._traced:
             with tape.gradients(False):
                 self._trace(call)
         parts = self._forward(call)
@@ -205,12 +208,32 @@ class DataParallel(GroupModule):
             for change in parts[0].shard.afterwards:
                 change.apply()
             outputs = sharded_step.joined(call, parts, self.group.primary)
-        default_generator().set_state(parts[0].random)
+        default_generator().set_state(self._settled(span, parts[0].random))
         if call.gradients:
             wanting = {id(tensor): tensor for tensor in tensors if tape.wants_gradient(tensor)}
             self._add_node(call, parts, outputs, list(wanting.values()))
         remaining = iter(outputs)
         return map_tensors(parts[0].outputs, lambda _: next(remaining))
+
+    def _joins_peers(self) -> bool:
+        """Whether other processes compute rows of the batch of this call, too."""
+        return False
+
+    def _span(self, rows: int) -> Span:
+        """The part of this process in the batch, of which it has so many rows."""
+        return Span(0, rows, default_generator().get_state())
+
+    def _settled(self, span: Span, random: State) -> State:
+        """The state of the default generator after a forward pass that left off at `random` here."""
+        return random
+
+    def _weight(self, span: Span, rows: int) -> float:
+        """The factor of the gradients of this process's rows, which are those of a mean over them."""
+        return 1.0
+
+    def _exchanges(self, span: Span, rows: int) -> tuple[PeerExchange | None, Reduction | None]:
+        """The exchange of layers with other processes in a backward pass, and the sums of gradients."""
+        return None, None
 
     def _parts_now(self) -> ModelParts:
         """The model's modules and tensors, which are looked for again when something has changed."""
@@ -267,6 +290,8 @@ class DataParallel(GroupModule):
 
     def _shares(self, rows: int) -> list[tuple[Replica, int]]:
         """The replicas that get rows of a batch, and how many."""
+        if not rows:
+            return [(self._replica(self.group.primary), 0)]  # other processes have some
         devices = self.group.alive
         shares = self.balance.shares(rows, devices)
         return [(self._replica(d), share) for d, share in zip(devices, shares, strict=True) if share]
@@ -360,9 +385,16 @@ class DataParallel(GroupModule):
         parameters: Sequence[Parameter],
         inputs: Sequence[Tensor],
     ) -> tuple[list[Tensor | None], list[Tensor | None]]:
+        peers, network = self._exchanges(call.span, call.rows)
+        weight = self._weight(call.span, call.rows)
+        if weight != 1:
+            with tape.gradients(False):
+                grads = [None if grad is None else grad * weight for grad in grads]
         while True:
             try:
-                gradients = sharded_step.backward(self.group, call, parts, grads, parameters)
+                gradients = sharded_step.backward(
+                    self.group, call, parts, grads, parameters, peers, self._buckets(parameters), network
+                )
                 break
             except ShardFailure as failure:
                 self._recover(failure)
@@ -371,8 +403,12 @@ class DataParallel(GroupModule):
             with _in_modes(call.parts.modes):
                 parts = self._forward(call, again=True)
         for part in parts:
-            self.balance.estimates[part.replica.device].observe(part.shard.rows, part.seconds)
+            if part.shard.rows:
+                self.balance.estimates[part.replica.device].observe(part.shard.rows, part.seconds)
         return gradients, [sharded_step.input_gradient(call, parts, tensor) for tensor in inputs]
+
+    def _buckets(self, parameters: Sequence[Parameter]) -> list[Bucket]:
+        return buckets_of(parameters, self._bucket_nbytes)
 
 
 @contextlib.contextmanager

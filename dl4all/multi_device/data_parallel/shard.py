@@ -5,13 +5,24 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
+
+import numpy.typing as npt
 
 from dl4all.multi_device.data_parallel.rendezvous import Rendezvous
 from dl4all.ops.random.generator import ShardGenerator, State, drawing_from
 from dl4all.runtime.simulated import clock
 from dl4all.scheduler.device.device import Device
+
+Array = npt.NDArray[Any]
+
+
+class PeerExchange(Protocol):
+    """A pass over a batch as other processes see it."""
+
+    def exchange(self, number: int, array: Array) -> list[Array]:
+        """The arrays of all processes at the exchange of that number, in the order of their ranks."""
 
 
 class Change(Protocol):
@@ -31,17 +42,25 @@ class Shard:
         device: computes it.
         party: the number of this shard among those of the batch.
         parties: how many there are.
-        start, rows: which rows of the batch these are.
-        total: the rows of the batch.
-        rendezvous: where the shards exchange values.
+        start, rows: which rows of this process these are.
+        meeting: where the shards exchange values.
+        peers: where other processes that compute the batch, too, exchange theirs.
     """
 
     def __init__(
-        self, device: Device, party: int, parties: int, start: int, rows: int, total: int, meeting: Rendezvous
+        self,
+        device: Device,
+        party: int,
+        parties: int,
+        start: int,
+        rows: int,
+        meeting: Rendezvous,
+        peers: PeerExchange | None = None,
     ) -> None:
         self.device = device
         self.party, self.parties = party, parties
-        self.start, self.rows, self.total = start, rows, total
+        self.start, self.rows = start, rows
+        self._peers = peers
         self.waited = 0.0  # seconds in which this shard waited for others
         self.afterwards: list[Change] = []  # to be made when all shards have succeeded
         self._meeting = meeting
@@ -54,23 +73,34 @@ class Shard:
 
     @property
     def several(self) -> bool:
-        return self.parties > 1
+        return self.parties > 1 or self._peers is not None
 
-    def exchange(self, value: Any) -> list[Any]:
-        """Give a value and get those of all shards, in order. All shards do so in the same order.
+    def combined(self, array: Array, combine: Callable[[list[Array]], Array]) -> Array:
+        """Give an array, and get what `combine` makes of those of all shards, of other processes, too.
+
+        All shards do so in the same order.
+
+        Args:
+            array: of one shape and dtype in all shards.
+            combine: makes one array of several, or of those that it has made.
 
         Raises:
             Interrupted: another shard has failed.
+            DistNetworkError: another process has.
         """
+        begun, number = self.seconds(), self._exchanges
         self._exchanges += 1
-        begun = self.seconds()
-        values = self._meeting.exchange(self.party, self._exchanges, value)
+        whole = combine(self._meeting.exchange(self.party, number, array))
+        if self._peers is not None:
+            # One of the threads asks the other processes, and tells the rest.
+            told = combine(self._peers.exchange(number, whole)) if self.first else None
+            whole = self._meeting.exchange(self.party, ("peers", number), told)[0]
         self.waited += self.seconds() - begun
-        return values
+        return whole
 
-    def meet_again(self, meeting: Rendezvous) -> None:
+    def meet_again(self, meeting: Rendezvous, peers: PeerExchange | None) -> None:
         """Exchange values of another pass elsewhere."""
-        self._meeting, self._exchanges = meeting, 0
+        self._meeting, self._peers, self._exchanges = meeting, peers, 0
 
     def seconds(self) -> float:
         """The present time on the device's clock."""
@@ -90,10 +120,17 @@ def current() -> Shard | None:
 
 
 @contextlib.contextmanager
-def working_on(shard: Shard, random: State) -> Iterator[ShardGenerator]:
-    """Within, this thread works on a shard: it draws the numbers that the whole batch draws for its rows."""
+def working_on(shard: Shard, random: State, origin: int, total: int) -> Iterator[ShardGenerator]:
+    """Within, this thread works on a shard: it draws the numbers that the whole batch draws for its rows.
+
+    Args:
+        shard: the rows.
+        random: the state of the generator from which the whole batch draws.
+        origin: the first row of this process within the batch.
+        total: the rows of the batch.
+    """
     before, _current.shard = _current.shard, shard
-    generator = ShardGenerator(random, shard.start, shard.rows, shard.total)
+    generator = ShardGenerator(random, origin + shard.start, shard.rows, total, origin)
     try:
         with drawing_from(generator):
             yield generator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,9 @@ from dl4all.autograd.engine import backpropagate
 from dl4all.errors import ArgumentError, DeviceError
 from dl4all.multi_device.data_parallel.copies import Fetch, wait_for_commands
 from dl4all.multi_device.data_parallel.model_parts import ModelParts
-from dl4all.multi_device.data_parallel.reduction import Collector, buckets_of, reduce
+from dl4all.multi_device.data_parallel.reduction import Bucket, Collector, Reduction, reduce
 from dl4all.multi_device.data_parallel.rendezvous import Rendezvous
-from dl4all.multi_device.data_parallel.shard import Shard, working_on
+from dl4all.multi_device.data_parallel.shard import PeerExchange, Shard, working_on
 from dl4all.multi_device.replica import Replica
 from dl4all.multi_device.structure import map_tensors, tensors_of
 from dl4all.nn.module import Parameter
@@ -44,16 +44,38 @@ class ShardFailure(Exception):
         self.device, self.rows, self.error = device, rows, error
 
 
+class Span(NamedTuple):
+    """The rows of this process within a batch that several processes compute.
+
+    Args:
+        start: the first of them.
+        total: how many the batch has.
+        random: the state of the generator from which the whole batch draws.
+        peers: what the forward pass exchanges with the others; None where there are none.
+        patience: seconds longer than for a device that a pass may take, as the others may be late.
+        vacant: whether one of the processes has no rows.
+        synchronized: whether the gradients are to be those of all processes.
+    """
+
+    start: int
+    total: int
+    random: State
+    peers: PeerExchange | None = None
+    patience: float = 0.0
+    vacant: bool = False
+    synchronized: bool = False
+
+
 @dataclass
 class ShardedCall:
     """A call of a model: what it was given, and the state in which it was called."""
 
     inputs: tuple[Any, ...]
     options: dict[str, Any]
-    random: State
     gradients: bool
     rows: int
     parts: ModelParts  # of the model, as it was
+    span: Span
 
 
 @dataclass
@@ -89,10 +111,10 @@ def forward(
     Raises:
         ShardFailure: a device has failed. None works on this batch any more.
     """
-    meeting = Rendezvous(len(shares), group.timeout)
+    meeting = Rendezvous(len(shares), group.timeout + call.span.patience)
     starts = [0, *itertools.accumulate(rows for _, rows in shares)]
     parts = [
-        ShardResult(Shard(replica.device, party, len(shares), start, rows, call.rows, meeting), replica)
+        ShardResult(Shard(replica.device, party, len(shares), start, rows, meeting, call.span.peers), replica)
         for party, ((replica, rows), start) in enumerate(zip(shares, starts, strict=False))
     ]
     alone = len(parts) == 1 and parts[0].replica.device is group.primary
@@ -106,6 +128,7 @@ def forward(
         lambda part: _forward_shard(part, call, on_host, fetch=not alone),
         lambda: _of_primary(group.primary, parts, send),
         stop,
+        call.span.patience,
     )
     return parts
 
@@ -144,7 +167,9 @@ def _forward_shard(part: ShardResult, call: ShardedCall, on_host: Arrays, *, fet
 
         inputs = map_tensors(call.inputs, placed)
         options = map_tensors(call.options, placed)
-    with phase("forward"), working_on(shard, call.random) as generator, tape.gradients(call.gradients):
+    span = call.span
+    drawing = working_on(shard, span.random, span.start, span.total)
+    with phase("forward"), drawing as generator, tape.gradients(call.gradients):
         part.outputs = part.replica.module(*inputs, **options)
         part.random = generator.get_state()
     if fetch:
@@ -169,6 +194,9 @@ def backward(
     parts: Sequence[ShardResult],
     grads: Sequence[Tensor | None],
     parameters: Sequence[Parameter],
+    peers: PeerExchange | None,
+    buckets: Sequence[Bucket],
+    network: Reduction | None,
 ) -> list[Tensor | None]:
     """Gradients of the parameters. Those of the inputs stay with the parts.
 
@@ -177,28 +205,31 @@ def backward(
         parts: what that returned.
         grads: of the outputs, on the primary device.
         parameters: the model's.
+        peers: what layers exchange with other processes.
+        buckets: of the parameters' numbers.
+        network: adds the gradients of other processes; None where they are this one's alone.
 
     Raises:
         ShardFailure
     """
-    meeting = Rendezvous(len(parts), group.timeout)
+    meeting = Rendezvous(len(parts), group.timeout + call.span.patience)
     primary = group.primary
-    buckets = buckets_of(parameters)
     collectors = []
     for part in parts:
-        part.shard.meet_again(meeting)
+        part.shard.meet_again(meeting, peers)
         leaves = [part.replica.pairs[id(parameter)][1] for parameter in parameters]
-        stays = part.replica.device is primary
+        stays = part.replica.device is primary and network is None
         collectors.append(Collector(leaves, buckets, part.shard.party, meeting, stays=stays))
     elsewhere = [part.shard.party for part in parts if part.replica.device is not primary]
     on_host: Arrays = {}
     if elsewhere:
         _of_primary(primary, parts, lambda: on_host.update(_on_host(list(grads))))
     sums: dict[int, Tensor] = {}
+    taken = elsewhere if network is None else [part.shard.party for part in parts]
 
     def collect() -> None:
-        for number, array in reduce(buckets, elsewhere, meeting):
-            _of_primary(primary, parts, lambda: sums.update({number: from_numpy(array, primary)}))  # noqa: B023
+        for bucket, flat, used in reduce(buckets, taken, meeting, network):
+            _of_primary(primary, parts, lambda: sums.update(bucket.views(flat, used, primary)))  # noqa: B023
 
     _run(
         group,
@@ -206,6 +237,7 @@ def backward(
         meeting,
         lambda part: _backward_shard(part, call, grads, on_host, collectors[part.shard.party]),
         collect,
+        patience=call.span.patience,
     )
     own: dict[int, Tensor] = {}
     for part, collector in zip(parts, collectors, strict=True):
@@ -238,7 +270,7 @@ def _backward_shard(
                 if grad is not None and tape.wants_gradient(output):
                     roots.append(output)
                     seed = _rows_on(grad, rows if output.ndim else None, shard.device, on_host)
-                    seeds.append(seed if output.ndim else seed * (shard.rows / call.rows))
+                    seeds.append(seed if output.ndim else seed * (shard.rows / max(call.rows, 1)))
         backpropagate(roots, seeds, retain_graph=False, create_graph=False, leaf_ready=collector.add)
         collector.finish()
         part.gradients = {
@@ -266,6 +298,7 @@ def _run(
     work: Callable[[ShardResult], None],
     meanwhile: Callable[[], None],
     stop: Callable[[BaseException], None] = lambda error: None,
+    patience: float = 0.0,
 ) -> None:
     """Work on all parts in their devices' streams, and on something else meanwhile.
 
@@ -289,12 +322,12 @@ def _run(
         for part in parts:
             tasks.append(group.stream(part.replica.device).submit(guarded, part))
         meanwhile()
-        late = _late(group, parts, tasks)
+        late = _late(group, parts, tasks, patience)
     except BaseException as error:  # noqa: BLE001  # raised below, when no device works any more
         failure = error
         meeting.fail(None, error)
         stop(error)
-        late = _late(group, parts, tasks)
+        late = _late(group, parts, tasks, patience)
     if failure is not None and not isinstance(failure, (DeviceError, ShardFailure)):
         raise failure  # no device's: Ctrl-C, say
     if late and (meeting.error is None or isinstance(meeting.error, DeviceError)):
@@ -326,9 +359,11 @@ def _check_computed(parts: Sequence[ShardResult], tasks: Sequence[Task]) -> None
             )
 
 
-def _late(group: DeviceGroup, parts: Sequence[ShardResult], tasks: Sequence[Task]) -> list[ShardResult]:
+def _late(
+    group: DeviceGroup, parts: Sequence[ShardResult], tasks: Sequence[Task], patience: float
+) -> list[ShardResult]:
     """Wait for the parts, and say which did not come to an end."""
-    timeout = group.timeout * (1 + GRACE)
+    timeout = group.timeout * (1 + GRACE) + patience
     return [part for part, task in zip(parts, tasks, strict=False) if not task.wait(timeout)]
 
 

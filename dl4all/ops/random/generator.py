@@ -27,6 +27,8 @@ from dl4all.scheduler.device.device import Device
 State = tuple[int, int]
 """Seed and counter of a generator."""
 
+GOLDEN = 0x9E3779B97F4A7C15  # 2^64 by the golden ratio: its multiples are far apart (Knuth, volume 3, 6.4)
+
 
 class Generator:
     """A seed and a counter from which random numbers are computed. Threads may share a generator.
@@ -146,30 +148,36 @@ class ShardGenerator(Generator):
         state: of the generator that the whole batch would draw from.
         start, rows: the rows of this shard.
         total: the rows of the batch.
+        origin: the first row of this process, where several compute a batch.
     """
 
-    def __init__(self, state: State, start: int, rows: int, total: int) -> None:
+    def __init__(self, state: State, start: int, rows: int, total: int, origin: int = 0) -> None:
         super().__init__()
         self.set_state(state)
-        self._start, self._rows, self._total = start, rows, total
+        self._start, self._rows, self._total, self._origin = start, rows, total, origin
 
     def draw(self, words: int, *, every_sample: bool = False) -> State:
         """As :meth:`Generator.draw`, for the rows of this shard.
 
+        Where the first row of this process is in the middle of a counter's four words, the process takes
+        numbers
+        that follow from that row instead: others cannot move it, and a batch on one device would draw others.
+
         Raises:
-            MisalignedShard: the first of them is in the middle of a counter's four words.
+            MisalignedShard: the first row of this shard is in the middle of a counter's four words.
         """
-        if words % self._rows:
+        if not self._rows or words % self._rows:
             return super().draw(words, every_sample=every_sample)
         per_row = words // self._rows
-        first, inside = divmod(self._start * per_row, 4)
+        apart = self._origin * per_row % 4 != 0
+        first, inside = divmod((self._start - self._origin * apart) * per_row, 4)
         if inside:
             raise MisalignedShard
         seed, offset = super().draw(per_row * self._total, every_sample=every_sample)
-        return seed, (offset + first) % 2**64
+        return seed ^ apart * self._origin * GOLDEN % 2**64, (offset + first) % 2**64
 
     def at(self, state: State) -> Generator:
-        return ShardGenerator(state, self._start, self._rows, self._total)
+        return ShardGenerator(state, self._start, self._rows, self._total, self._origin)
 
 
 def _checked_state(name: str, state: Any) -> State:

@@ -26,7 +26,7 @@ REASONS: dict[str, str] = {
     "memory": "not planned: the memory of a tensor is not given out; use .numpy() or dl.from_numpy",
     "autocast": "not in dl4all: use dl.autocast, dl.get_autocast_dtype, dl.set_autocast_dtype",
     "yet": "not in dl4all yet",
-    "distributed": "not planned: groups of processes; dl.parallel(model) uses several devices",
+    "distributed": "not in dl4all: dl.distributed has process groups, their collectives, send and recv",
     "cuda": "not in dl4all, which has no CUDA: use dl.accelerator, dl.memory, dl.Stream, dl.Event",
     "script": "not planned: TorchScript; use dl.compile(model), and dl.save or dl.io.save_weights for files",
     "spelling": "not in dl4all: PyTorch's old name; use the one that ends in _",
@@ -272,23 +272,17 @@ MISSING: dict[str, dict[str, str]] = {
     "torch.distributed": {
         "distributed": (
             "AllToAllOptions AllreduceCoalescedOptions AllreduceOptions Backend BackendConfig "
-            "BarrierOptions BroadcastOptions BuiltinCommHookType DebugLevel DistBackendError DistError "
-            "DistNetworkError DistStoreError FileStore GatherOptions GradBucket GroupMember GroupName "
-            "HashStore Logger P2POp PrefixStore ProcessGroup ProcessGroupGloo QueueEmptyError ReduceOp "
-            "ReduceOptions ReduceScatterOptions Reducer ScatterOptions Store TCPStore Work algorithms "
-            "all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_gather_single "
-            "all_reduce all_reduce_coalesced all_to_all all_to_all_single autograd batch_isend_irecv "
-            "breakpoint broadcast broadcast_object_list c10d_logger config constants default_pg_timeout "
-            "device_mesh distributed_c10d gather gather_object get_backend get_backend_config "
-            "get_debug_level get_default_backend_for_device get_global_rank get_group_rank "
-            "get_node_local_rank get_pg_count get_process_group_ranks group init_device_mesh irecv "
-            "is_backend_available is_gloo_available is_mpi_available is_nccl_available "
-            "is_torchelastic_launched is_ucc_available is_xccl_available isend logging_handlers "
-            "monitored_barrier new_group new_subgroups new_subgroups_by_enumeration record_comm recv "
-            "recv_object_list reduce reduce_op reduce_scatter reduce_scatter_single reduce_scatter_tensor "
-            "register_rendezvous_handler remote_device rendezvous rpc scatter scatter_object_list send "
-            "send_object_list set_debug_level set_debug_level_from_env shrink_group split_group "
-            "supports_complex utils"
+            "BarrierOptions BroadcastOptions BuiltinCommHookType DebugLevel FileStore GatherOptions "
+            "GroupMember GroupName HashStore Logger P2POp PrefixStore ProcessGroupGloo QueueEmptyError "
+            "ReduceOptions ReduceScatterOptions Reducer ScatterOptions Store TCPStore algorithms "
+            "all_gather_coalesced all_gather_single all_reduce_coalesced all_to_all all_to_all_single "
+            "autograd batch_isend_irecv breakpoint c10d_logger config constants default_pg_timeout "
+            "device_mesh distributed_c10d gather_object get_backend_config get_debug_level "
+            "get_default_backend_for_device get_global_rank get_group_rank get_pg_count group "
+            "init_device_mesh irecv is_ucc_available is_xccl_available isend logging_handlers new_subgroups "
+            "new_subgroups_by_enumeration record_comm recv_object_list reduce_op reduce_scatter_single "
+            "register_rendezvous_handler remote_device rendezvous rpc scatter_object_list send_object_list "
+            "set_debug_level set_debug_level_from_env shrink_group split_group supports_complex utils"
         ),
     },
     "torch.autograd": {
@@ -430,9 +424,11 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "torch.distributed": {
         "DeviceMesh": "dl.DeviceGroup",
-        "barrier": "dl.synchronize()",
-        "get_rank": "0: there is one process",
-        "get_world_size": "1: there is one process",
+        "DistBackendError": "dl.distributed.DistError",
+        "DistStoreError": "dl.distributed.DistNetworkError",
+        "GradBucket": "what dl.nn.parallel.DistributedDataParallel.register_comm_hook gives to hooks",
+        "Work": "what collectives return for async_op=True",
+        "monitored_barrier": "dl.distributed.barrier",
     },
     "torch.autograd": {
         "forward_ad": "dl.autograd.jvp",
