@@ -15,6 +15,7 @@ COMMANDS = {
     "devices": "List the devices of this machine.",
     "doctor": "Check drivers, libraries, permissions and a computation.",
     "inspect": "Tell what is in an ONNX model.",
+    "launch": "Run a script in several processes that train together.",
     "place": "Show which device computes what of a network, and why.",
     "profile": "Run a script and show where its time goes.",
     "quantize": "Hold a trained network's weights in fewer bits, and say what that costs.",
@@ -29,6 +30,7 @@ COMMANDS = {
 MODULES = {
     "convert": ("model_files", "convert"),
     "inspect": ("model_files", "inspect_model"),
+    "launch": ("processes.launch", "launch"),
     "run": ("run_model", "run_model"),
 }
 """The module and the function of commands that have none of their own name."""

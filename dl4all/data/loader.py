@@ -18,6 +18,7 @@ from dl4all.data.batch import collate, default_convert, map_arrays
 from dl4all.data.dataset import IterableDataset, Subset, TensorDataset
 from dl4all.data.prefetch import Prefetch, Reading, Worker
 from dl4all.data.sampler import BatchSampler, Key, RandomSampler, SequentialSampler, drawn_key
+from dl4all.data.shard import LoaderShard, Part, Vacant, agreed, indices_of
 from dl4all.data.stream import Exhausted, Streams
 from dl4all.data.workers import WorkerInfo, batch_random, become_worker
 from dl4all.errors import ArgumentError, DataError
@@ -215,13 +216,50 @@ class DataLoader:
         return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:
+        return self._iterate(None)
+
+    def shard(self, rank: int, world_size: int) -> LoaderShard:
+        """The rows of one of several processes, which together get every batch of this loader.
+
+        Processes have rows one behind the other by rank, which begin at multiples of 4, so that random
+        numbers of rows are those that one process draws. The last batch may have no rows for some of them:
+        those get arrays of length 0. Orders that no `seed` fixes are rank 0's, where there is a process
+        group.
+
+        Args:
+            rank: of the process.
+            world_size: how many processes there are.
+
+        Returns:
+            What gives the rows in a loop, with the ``len()`` and the ``state_dict`` of this loader.
+
+        Raises:
+            ArgumentError: `rank` is not below `world_size`, or this loader gives samples, not batches.
+
+        Example:
+            >>> import dl4all as dl
+            >>> data = dl.data.TensorDataset(list(range(10)))
+            >>> loader = dl.data.DataLoader(data, batch_size=8, device="cpu")
+            >>> for rank in (0, 1):
+            ...     print([rows.tolist() for rows, in loader.shard(rank, 2)])
+            [[0, 1, 2, 3], []]
+            [[4, 5, 6, 7], [8, 9]]
+        """
+        if self.batch_size is None and self.batch_sampler is None:
+            raise ArgumentError(
+                "[DataLoader.shard] expected batches, whose rows are shared, got batch_size=None"
+            )
+        return LoaderShard(self, rank, world_size)
+
+    def _iterate(self, part: Part | None) -> Iterator[Any]:
+        """An epoch, or the rest of one, of all rows or of those of one process."""
         if not self._interrupted:
             self._next, self._key = 0, None
         self._interrupted = False
         epoch, first = self._epoch, self._next
-        key = self._key = self._key or self._new_key(epoch)
+        key = self._key = self._key or agreed(self._new_key(epoch), part)
         count = self._length()
-        made = self._streamed(key, first) if self.iterable else self._made(key, first)
+        made = self._streamed(key, first, part) if self.iterable else self._made(key, first, part)
         with closing(made):
             for number, batch in enumerate(made, first + 1):
                 # The position moves before the yield, so that no batch is given out twice.
@@ -335,10 +373,11 @@ class DataLoader:
             return list(order.tolist())
         return [order[i * size : (i + 1) * size] for i in range(len(self))]
 
-    def _made(self, key: Key, first: int) -> abc.Generator[Any, None, None]:
+    def _made(self, key: Key, first: int, part: Part | None) -> abc.Generator[Any, None, None]:
         """The batches of an epoch from one on."""
-        batches = itertools.islice(self._indices(key), first, None)
-        make = functools.partial(self._batch, key)
+        whole = itertools.islice(self._indices(key), first, None)
+        batches = map(functools.partial(indices_of, part), whole)
+        make = functools.partial(self._batch, key, 0 if part is None else part.rank)
         if not self.num_workers:
             target = None if self.device is None else device(self.device)
             for number, indices in enumerate(batches, first):
@@ -347,7 +386,7 @@ class DataLoader:
         else:
             yield from self._prefetched(make, batches, first, key)
 
-    def _streamed(self, key: Key, first: int) -> abc.Generator[Any, None, None]:
+    def _streamed(self, key: Key, first: int, part: Part | None) -> abc.Generator[Any, None, None]:
         """The batches of an iterable data set from one on; those before it are made and dropped."""
         streams = Streams(self.dataset, max(1, self.num_workers), self.batch_size, self.drop_last)
 
@@ -371,8 +410,11 @@ class DataLoader:
                 streams.finish(batch.worker)
                 continue
             given += 1
-            if given > first:
-                yield batch if target is None else _on_device(batch, target, self.device)
+            if given <= first:
+                continue
+            if part is not None:
+                batch = map_arrays(batch, lambda array: array[part.rows(len(array))])
+            yield batch if target is None else _on_device(batch, target, self.device)
 
     def _prefetched(
         self, make: Callable[..., Any], batches: Iterable[Any], first: int, key: Key, *, pinned: bool = False
@@ -397,12 +439,14 @@ class DataLoader:
         if self.worker_init_fn is not None:
             self.worker_init_fn(number)
 
-    def _batch(self, key: Key, reading: Reading, indices: Any) -> Any:
+    def _batch(self, key: Key, rank: int, reading: Reading, indices: Any) -> Any:
         """The batch of some samples, or the sample of one index."""
+        if isinstance(indices, Vacant):
+            return map_arrays(self._batch(key, rank, reading, indices.sample), lambda array: array[:0])
         fast = self.collate_fn is None and type(self.dataset).__getitem__ is TensorDataset.__getitem__
         if fast and self.batch_size is not None:
             return _guarded(reading, lambda: tuple(array[indices] for array in self.dataset.arrays))
-        with batch_random(key, reading.number):
+        with batch_random(key, reading.number, rank):
             return _guarded(reading, lambda: self._collated(self._read(indices, reading), reading))
 
     def _read(self, indices: Any, reading: Reading) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dl4all.distributed.process_group import group as groups
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import limits
 from dl4all.ops.random.generator import Generator, default_generator
@@ -270,8 +271,8 @@ class DistributedSampler(Sampler):
 
     Args:
         dataset: a data set.
-        num_replicas: how many processes there are; by default one.
-        rank: the number of this one, from 0; by default 0.
+        num_replicas: how many processes there are; by default those of the process group, or one.
+        rank: the number of this one, from 0; by default that in the process group, or 0.
         shuffle: take the samples in an order that follows from `seed` and the epoch.
         seed: the same in all processes.
         drop_last: leave out samples at the end instead of repeating some.
@@ -296,10 +297,11 @@ class DistributedSampler(Sampler):
     ) -> None:
         name = "DistributedSampler"
         self.dataset, self.shuffle, self.drop_last = dataset, shuffle, drop_last
-        self.num_replicas = limits.integer(
-            name, "num_replicas", 1 if num_replicas is None else num_replicas, 1
-        )
-        self.rank = limits.integer(name, "rank", 0 if rank is None else rank, 0, self.num_replicas - 1)
+        world = groups.world()
+        size, own = (1, 0) if world is None else (world.size(), world.rank())
+        count = size if num_replicas is None else num_replicas
+        self.num_replicas = limits.integer(name, "num_replicas", count, 1)
+        self.rank = limits.integer(name, "rank", own if rank is None else rank, 0, self.num_replicas - 1)
         self.seed, self.epoch = limits.integer(name, "seed", seed, 0, 2**64 - 1), 0
         count = len(dataset)
         self.num_samples = math.ceil(count / self.num_replicas)

@@ -66,9 +66,13 @@ def become_worker(info: WorkerInfo) -> None:
     _state.info = info
 
 
-def batch_random(key: Key, number: int) -> contextlib.AbstractContextManager[None]:
-    """Within, this thread draws the random numbers of a batch: the same ones whichever thread makes it."""
-    words = np.random.SeedSequence([*key, number]).generate_state(1, np.uint64)
+def batch_random(key: Key, number: int, rank: int = 0) -> contextlib.AbstractContextManager[None]:
+    """Within, this thread draws the random numbers of a batch: the same ones whichever thread makes it.
+
+    Processes that share a batch have numbers of their own; the first has those of one that is alone.
+    """
+    own = [rank] if rank else []
+    words = np.random.SeedSequence([*key, number, *own]).generate_state(1, np.uint64)
     return drawing_from(Generator(int(words[0])))
 
 

@@ -279,6 +279,7 @@ def send(tensor: Tensor, dst: int, group: ProcessGroup | None = None, tag: int =
 
     Raises:
         ArgumentError: `dst` is this process, or not in the group.
+        ShapeError: it expects another shape or dtype.
         DistNetworkError: it has ended, or does not come in time.
 
     Example:
@@ -288,9 +289,11 @@ def send(tensor: Tensor, dst: int, group: ProcessGroup | None = None, tag: int =
     """
     own, array = group_of("send", group), _array("send", tensor)
     place = _other("send", own, dst)
-    header = np.frombuffer(_kind(array).encode().ljust(TEXT, b"\0")[:TEXT], np.uint8).copy()
-    for part in (header, array.reshape(-1)):
-        own.guarded("send", lambda: own.transport.send(part, place, tag).wait())  # noqa: B023  # called at once
+    _exchange("send", own, place, tag, _text(_kind(array)), None)
+    answer = np.empty(TEXT, np.uint8)
+    _exchange("send", own, place, tag, None, answer)
+    _check_pair("send", _kind(array), dst, answer)
+    _exchange("send", own, place, tag, array.reshape(-1), None)
 
 
 def recv(tensor: Tensor, src: int, group: ProcessGroup | None = None, tag: int = 0) -> int:
@@ -308,13 +311,11 @@ def recv(tensor: Tensor, src: int, group: ProcessGroup | None = None, tag: int =
     """
     own, array = group_of("recv", group), _array("recv", tensor)
     place = _other("recv", own, src)
-    header = np.empty(TEXT, np.uint8)
-    own.guarded("recv", lambda: own.transport.receive(header, place, tag).wait())
-    sent = header.tobytes().rstrip(b"\0").decode(errors="replace")
-    flat = array.reshape(-1)
-    if sent != _kind(array):
-        raise ShapeError(f"[recv] expected {_kind(array)}, as the tensor has, and rank {src} sends {sent}")
-    own.guarded("recv", lambda: own.transport.receive(flat, place, tag).wait())
+    sent = np.empty(TEXT, np.uint8)
+    _exchange("recv", own, place, tag, None, sent)
+    _exchange("recv", own, place, tag, _text(_kind(array)), None)
+    _check_pair("recv", _kind(array), src, sent)
+    _exchange("recv", own, place, tag, None, array.reshape(-1))
     _write(tensor, array)
     return src
 
@@ -387,6 +388,30 @@ def _write_all(tensors: Sequence[Tensor], parts: Sequence[Array] | Array) -> Non
 
 def _kind(array: Array) -> str:
     return f"{array.dtype} of shape {array.shape}"
+
+
+def _text(text: str) -> Array:
+    return np.frombuffer(text.encode().ljust(TEXT, b"\0")[:TEXT], np.uint8).copy()
+
+
+def _exchange(
+    name: str, group: ProcessGroup, rank: int, tag: int, given: Array | None, taken: Array | None
+) -> None:
+    """Send one array to a process, or receive one."""
+    if given is not None:
+        group.guarded(name, lambda: group.transport.send(given, rank, tag).wait())
+    if taken is not None:
+        group.guarded(name, lambda: group.transport.receive(taken, rank, tag).wait())
+
+
+def _check_pair(name: str, own: str, rank: int, answer: Array) -> None:
+    """
+    Raises:
+        ShapeError: the tensors of sender and receiver differ; it is raised in both.
+    """
+    other = answer.tobytes().rstrip(b"\0").decode(errors="replace")
+    if other != own:
+        raise ShapeError(f"[{name}] the tensor here is {own}, that of rank {rank} {other}")
 
 
 def _check_op(name: str, op: Any, array: Array) -> None:

@@ -5,11 +5,11 @@ They are computed where the outputs are, and their results stay there: nothing w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from dl4all.autograd import no_grad
-from dl4all.errors import ShapeError
+from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops import where
 from dl4all.tensor.ranges import arange
 from dl4all.tensor.tensor import Tensor
@@ -117,3 +117,14 @@ def _share(hits: Tensor) -> Tensor:
 METRICS: dict[str, Metric] = {
     function.__name__: function for function in (accuracy, top5_accuracy, binary_accuracy)
 }
+
+
+def known_metrics(names: Sequence[str]) -> dict[str, Metric]:
+    """The metrics of these names.
+
+    Raises:
+        ArgumentError: one is unknown.
+    """
+    if unknown := [name for name in names if name not in METRICS]:
+        raise ArgumentError(f"[Trainer] unknown metric {unknown[0]!r}; known are {', '.join(METRICS)}")
+    return {name: METRICS[name] for name in names}

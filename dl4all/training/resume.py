@@ -5,10 +5,13 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dl4all.data.loader import DataLoader
+from dl4all.data.shard import LoaderShard
 from dl4all.errors import ArgumentError, ResumeError
+from dl4all.io.checkpoint import best_step, load_checkpoint
 from dl4all.ops.random.generator import Generator, default_generator
 from dl4all.optim.ema import EMA
 from dl4all.optim.optimizer import Optimizer
@@ -23,6 +26,12 @@ SCHEDULED = ("lr", "momentum", "betas")
 """Options of an optimizer that schedulers change."""
 
 logger = logging.getLogger("dl4all")
+
+
+def best_of(folder: Path) -> tuple[int | None, dict[str, Any]]:
+    """The step of the best checkpoint of a folder, and its state."""
+    step = best_step(folder)
+    return step, load_checkpoint(folder / f"step-{step or 0:08d}")
 
 
 def facts_of(trainer: Trainer) -> dict[str, Any]:
@@ -138,10 +147,11 @@ def _of_settings(trainer: Trainer, state: Mapping[str, Any], run: Mapping[str, A
 def _of_data(train: Any, saved: Any, *, within_epoch: bool) -> list[str]:
     if saved is None:
         return ["data: it is within an epoch and has no position in the data"] if within_epoch else []
-    if isinstance(train, DataLoader):
-        lines = _refused(lambda: train._check_state(saved))
-        if isinstance(saved, Mapping) and "seed" in saved and saved["seed"] != train.seed:
-            lines.append(f"seed is {saved['seed']} in the state and {train.seed} here")
+    loader = train.loader if isinstance(train, LoaderShard) else train
+    if isinstance(loader, DataLoader):
+        lines = _refused(lambda: loader._check_state(saved))
+        if isinstance(saved, Mapping) and "seed" in saved and saved["seed"] != loader.seed:
+            lines.append(f"seed is {saved['seed']} in the state and {loader.seed} here")
         return [f"data: {line}" for line in lines]
     if not hasattr(train, "load_state_dict") and within_epoch:
         return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -15,27 +15,39 @@ import numpy.typing as npt
 from dl4all.amp import GradScaler
 from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError, GradientError
-from dl4all.io.checkpoint import best_step, checkpoints, load_checkpoint, mark_best, save_checkpoint
+from dl4all.io.checkpoint import checkpoints, load_checkpoint, mark_best, save_checkpoint
 from dl4all.io.folder_lock import lock_folder
+from dl4all.multi_device.data_parallel.distributed import DistributedDataParallel
 from dl4all.multi_device.data_parallel.module import DataParallel
 from dl4all.nn.module import Module
+from dl4all.nn.modules.normalization import BatchNorm
 from dl4all.nn.utils import clip_grad_norm_
 from dl4all.ops.core import autocast
 from dl4all.ops.core.dtypes import BFLOAT16, FLOAT16, HALVES
-from dl4all.ops.random.generator import default_generator
+from dl4all.ops.random.generator import Generator, default_generator, drawing_from
 from dl4all.runtime.profiler.phase import phase
 from dl4all.scheduler.device.current import device as open_device
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.monitor import publisher
 from dl4all.scheduler.streams.group import DeviceGroup
-from dl4all.tensor.creation import from_numpy, tensor
+from dl4all.tensor.creation import from_numpy, tensor, zeros
 from dl4all.tensor.tensor import Tensor
 from dl4all.training.compiled_step import Step, compiled_gradients, compiled_update
 from dl4all.training.history import History, Row
-from dl4all.training.metrics import METRICS, Metric
+from dl4all.training.metrics import Metric, known_metrics
+from dl4all.training.processes import (
+    by_first,
+    joined_group,
+    mean_of,
+    merged,
+    restart_from,
+    seed_for_batch,
+    shard_of,
+    share_of_rows,
+)
 from dl4all.training.progress import Bar, bar, batch_count
 from dl4all.training.recovery import Recovery, state_of
-from dl4all.training.resume import facts_of, resume
+from dl4all.training.resume import best_of, facts_of, resume
 from dl4all.training.totals import Totals
 
 T = TypeVar("T")
@@ -62,7 +74,12 @@ class Trainer:
         devices: several devices that compute every batch together, see :func:`dl4all.parallel`: a list of
             names, a :class:`dl4all.DeviceGroup`, or ``"all"``. Where one fails, the others go on from the
             last consistent state, which is kept on the host with the batches since.
-        sync_batch_norm: with several devices, whether batch normalization uses the whole batch's statistics.
+        distributed: whether the processes of a launch train together (:mod:`dl4all.distributed`, `dl4all
+            launch`). Each gives `fit` the same loader of the batches of all, and computes its rows of them on
+            its `device` or `devices`. Numbers of the history are those over all; the first process writes the
+            folder. Callbacks are called in every process.
+        sync_batch_norm: with several devices or processes, whether batch normalization uses the statistics
+            of the whole batch.
         scheduler: a learning-rate scheduler; one whose ``step`` takes a value (``ReduceLROnPlateau``) gets
             the validation loss, or the loss without validation.
         scheduler_interval: whether the scheduler steps after every ``"epoch"``, or after every ``"step"`` of
@@ -124,6 +141,7 @@ class Trainer:
         sync_batch_norm: bool = True,
         compile: bool = False,
         precision: Literal["fp32", "fp16", "bf16"] = "fp32",
+        distributed: bool = False,
     ) -> None:
         if accumulate < 1 or keep < 1 or (clip_norm is not None and clip_norm <= 0):
             raise ArgumentError(
@@ -142,15 +160,18 @@ class Trainer:
             raise ArgumentError(
                 f"[Trainer] checkpoint_every {checkpoint_every} must be at least 1, and needs a folder"
             )
-        self.metrics = dict(metrics) if isinstance(metrics, Mapping) else _known_metrics(metrics)
+        self.metrics = dict(metrics) if isinstance(metrics, Mapping) else known_metrics(metrics)
         self.model = model
         self.loss, self.optimizer, self.scheduler, self.ema = loss, optimizer, scheduler, ema
         self.scheduler_interval = scheduler_interval
         self.accumulate, self.clip_norm, self.stop_on_nan = accumulate, clip_norm, stop_on_nan
         self.folder = None if folder is None else Path(folder)
+        self._processes = joined_group() if distributed else None
+        self._writes = self._processes is None or self._processes.rank() == 0
         self.keep, self.checkpoint_every = keep, checkpoint_every
-        self.callbacks, self.progress = callbacks, progress
-        self.history = History(None if self.folder is None else self.folder / "history.jsonl")
+        self.callbacks, self.progress = callbacks, progress and self._writes
+        own_folder = self.folder if self._writes else None
+        self.history = History(None if own_folder is None else own_folder / "history.jsonl")
         self.epoch = 0  # how many epochs are complete
         self.step = 0  # how many steps the optimizer has made
         self._interrupted = Totals()  # the sums of an epoch that a checkpoint has interrupted
@@ -160,16 +181,21 @@ class Trainer:
         self.group: DeviceGroup | None = None
         self._network: Module = model
         self._recovery: Recovery | None = None
+        self._replicas: DistributedDataParallel | None = None  # the network, with other processes
+        self._generator = Generator()  # of compiled gradients, with other processes
         self.precision = precision
         self.scaler = GradScaler("auto", enabled=precision == "fp16")
         self._skipped = 0  # steps of this epoch
-        self._updates_within = compile and accumulate == 1 and not stop_on_nan and precision != "fp16"
+        alone = self._processes is None and accumulate == 1
+        self._updates_within = compile and alone and not stop_on_nan and precision != "fp16"
         self._compiled: Step | None = None
         if compile and self._updates_within:
             self._compiled = compiled_update(model, loss, optimizer, clip_norm)
         elif compile:
             self._compiled = compiled_gradients(model, loss)
-        if devices is None:
+        if self._processes is not None:
+            self._distribute(device, devices, sync_batch_norm)
+        elif devices is None:
             self.device = open_device(device)
             model.to(self.device)
         else:
@@ -178,6 +204,26 @@ class Trainer:
             network = self._network = DataParallel(model, self.group, sync_batch_norm=sync_batch_norm)
             self.device = self.group.primary
             self._recovery = Recovery(self, network, state)
+
+    def _distribute(self, device: Any, devices: Any, sync_batch_norm: bool) -> None:
+        """Have the processes compute every batch together.
+
+        Raises:
+            ArgumentError: compiled gradients cannot wait for other processes' statistics.
+        """
+        if devices is None:
+            self.model.to(open_device(device))
+        norms = any(isinstance(module, BatchNorm) for module in self.model.modules())
+        if self._compiled is not None and norms and sync_batch_norm:
+            raise ArgumentError(
+                "[Trainer] compiled gradients do not wait for other processes' statistics; leave out "
+                "compile, or pass sync_batch_norm=False"
+            )
+        self._network = self._replicas = network = DistributedDataParallel(
+            self.model, process_group=self._processes, devices=devices, sync_batch_norm=sync_batch_norm
+        )
+        self.device = network.group.primary
+        self.group = None if devices is None else network.group
 
     # Training
 
@@ -218,7 +264,12 @@ class Trainer:
             raise ArgumentError(f"[Trainer] patience must be at least 1, got {patience}")
         if resume and self.folder is None:
             raise ArgumentError("[Trainer] resume needs the folder in which the checkpoints are")
-        with nullcontext() if self.folder is None else lock_folder(self.folder):
+        train = shard_of(self._processes, train)
+        validation = validation if validation is None else shard_of(self._processes, validation)
+        with ExitStack() as stack:
+            if self.folder is not None:
+                folder = self.folder
+                by_first(self._processes, lambda: stack.enter_context(lock_folder(folder)) and None)
             return self._fit(train, epochs, validation, patience, monitor, resume)
 
     def _fit(
@@ -232,11 +283,8 @@ class Trainer:
     ) -> History:
         if resume:
             self._resume(train)
-        elif self.folder is not None and not self.step and checkpoints(self.folder):
-            raise ArgumentError(
-                f"[Trainer] {self.folder} holds the checkpoints of an earlier run; pass resume=True to go on "
-                "with it, or another folder"
-            )
+        elif self.folder is not None and not self.step:
+            by_first(self._processes, self._check_new)
         publisher.start()
         monitored = monitor or ("loss" if validation is None else "val_loss")
         self._mark_best(monitored)  # a killed run may have stopped before this
@@ -259,6 +307,17 @@ class Trainer:
                 shown.epoch(self.epoch, row)
         return self.history
 
+    def _check_new(self) -> None:
+        """
+        Raises:
+            ArgumentError: the folder has the checkpoints of another run.
+        """
+        if self.folder is not None and checkpoints(self.folder):
+            raise ArgumentError(
+                f"[Trainer] {self.folder} holds the checkpoints of an earlier run; pass resume=True to go on "
+                "with it, or another folder"
+            )
+
     def _validate(self, validation: Iterable[Any]) -> Row:
         with nullcontext() if self.ema is None else self.ema.averaged():
             return {f"val_{name}": value for name, value in self._evaluate(validation).items()}
@@ -266,7 +325,12 @@ class Trainer:
     def _mark_best(self, monitored: str) -> None:
         """Mark the last complete epoch's checkpoint as the best if no epoch was better."""
         complete = len(self.history) and not self._interrupted.batches
-        if self.folder is not None and complete and self._best(monitored) == len(self.history) - 1:
+        if (
+            self.folder is not None
+            and self._writes
+            and complete
+            and self._best(monitored) == len(self.history) - 1
+        ):
             mark_best(self.folder, self.step)
 
     def _best(self, monitored: str) -> int | None:
@@ -290,7 +354,7 @@ class Trainer:
             if not self._pending:
                 self._safely(lambda: self._save_within(train, self._totals))
             shown.batch()
-        if not self._totals.samples:
+        if not self._totals.batches:
             raise ArgumentError("[Trainer] there is no batch to train on")
         return self._finish_epoch() if self._recovery is None else self._recovery.end(self._finish_epoch)
 
@@ -301,18 +365,30 @@ class Trainer:
     def _train_batch(self, inputs: Any, targets: Any) -> None:
         """Compute gradients, and make a step of the optimizer when there are enough."""
         scale = self.scaler.get_scale() / self.accumulate
+        complete = self._pending + 1 == self.accumulate
         if self._compiled is not None:
             inputs, targets = self._on_device(inputs), self._on_device(targets)
+            drawing: AbstractContextManager[None] = nullcontext()
+            if self._processes is not None:
+                scale *= share_of_rows(self._processes, len(inputs))
+                drawing = drawing_from(
+                    seed_for_batch(self._processes, self._generator, self.epoch, self._totals.batches)
+                )
             factor = () if scale == 1 else (tensor(scale, device=self.device),)
-            with self._mixed():
-                loss, outputs = self._compiled(inputs, targets, *factor)
-            value = self._check_finite(loss, self._totals.batches)
+            with self._mixed(), drawing:
+                loss, outputs = zeros((), device=self.device), inputs  # where others have all rows
+                if self._processes is None or len(inputs):
+                    loss, outputs = self._compiled(inputs, targets, *factor)
+            value = self._check_finite(loss, self._totals.batches, len(outputs))
+            if complete and self._replicas is not None:
+                self._replicas.reduce_gradients()
         else:
             targets = self._on_device(targets)
-            with self._mixed():
+            apart = None if complete else self._replicas
+            with self._mixed(), nullcontext() if apart is None else apart.no_sync():
                 outputs = self._outputs(inputs)
                 loss = self.loss(outputs, targets)
-            value = self._check_finite(loss, self._totals.batches)
+            value = self._check_finite(loss, self._totals.batches, len(outputs))
             (loss if scale == 1 else loss * scale).backward()
         self._pending += 1
         self._measure(self._totals, value, outputs, targets)
@@ -324,12 +400,15 @@ class Trainer:
     def _finish_epoch(self) -> dict[str, float]:
         """Make a step with the gradients that are left; returns the means over the epoch."""
         if self._pending:
+            if self._replicas is not None:
+                self._replicas.reduce_gradients()
             self._scale_gradients(self.accumulate / self._pending)
             self._update(self._last_loss)
             self._pending = 0
+        means = merged(self._processes, self._totals, self.metrics).means()
         if not self.scaler.is_enabled():
-            return self._totals.means()
-        return {**self._totals.means(), "scale": self.scaler.get_scale(), "skipped_steps": self._skipped}
+            return means
+        return {**means, "scale": self.scaler.get_scale(), "skipped_steps": self._skipped}
 
     @no_grad()
     def _scale_gradients(self, factor: float) -> None:
@@ -361,13 +440,13 @@ class Trainer:
         self.optimizer.zero_grad()
         self.model.zero_grad()
 
-    def _check_finite(self, loss: Tensor, batch: int) -> float:
-        """The loss as a number.
+    def _check_finite(self, loss: Tensor, batch: int, rows: int) -> float:
+        """The loss as a number, that over the rows of all processes.
 
         Raises:
             GradientError: it is not finite, and `stop_on_nan` is set.
         """
-        value = float(loss.item())
+        value = mean_of(self._processes, float(loss.item()), rows)
         if not math.isfinite(value):
             text = f"the loss is {value} at batch {batch} of epoch {self.epoch + 1} (step {self.step})"
             if self.stop_on_nan:
@@ -380,12 +459,14 @@ class Trainer:
 
     def _measure(self, totals: Totals, loss: float | Tensor, outputs: Any, targets: Any) -> None:
         count = len(outputs)
+        totals.batches += 1
+        if not count:  # other processes have all rows
+            return
         totals.add("loss", loss, count)
         with no_grad():
             for name, metric in self.metrics.items():
                 totals.add(name, metric(outputs, targets), count)
         totals.samples += count
-        totals.batches += 1
 
     def _step_scheduler(self, row: Row) -> None:
         if self.scheduler is None:
@@ -398,12 +479,13 @@ class Trainer:
     # Using the model
 
     def evaluate(self, batches: Iterable[Any]) -> dict[str, float]:
-        """The loss and the metrics over all samples, in inference mode.
+        """The loss and the metrics over all samples, in inference mode; of all processes where several train.
 
         Raises:
             ArgumentError: there is no batch.
         """
-        return self._safely(lambda: self._evaluate(batches))
+        own = shard_of(self._processes, batches)
+        return self._safely(lambda: self._evaluate(own))
 
     def _evaluate(self, batches: Iterable[Any]) -> dict[str, float]:
         self.model.eval()
@@ -415,9 +497,9 @@ class Trainer:
                     outputs = self._outputs(inputs)
                     loss = self.loss(outputs, targets)
                 self._measure(totals, loss, outputs, targets)
-        if not totals.samples:
+        if not totals.batches:
             raise ArgumentError("[Trainer] there is no batch to evaluate")
-        return totals.means()
+        return merged(self._processes, totals, self.metrics).means()
 
     def predict(self, batches: Iterable[Any]) -> npt.NDArray[Any]:
         """The outputs for all samples, a batch is an input or a tuple that starts with one."""
@@ -464,8 +546,8 @@ class Trainer:
         """
         if self.folder is None:
             raise ArgumentError("[Trainer] load_best needs the folder in which the checkpoints are")
-        step = best_step(self.folder)
-        state = load_checkpoint(self.folder / f"step-{step or 0:08d}")
+        folder = self.folder
+        step, state = by_first(self._processes, lambda: best_of(folder))
         average = state.get("ema")
         if self.ema is not None and average is None:
             raise ArgumentError(f"[Trainer] the best checkpoint, of step {step}, has no average for the ema")
@@ -504,17 +586,16 @@ class Trainer:
 
     def _save(self, train: Any, totals: Totals) -> None:
         assert self.folder is not None
-        save_checkpoint(self.folder, self.step, self._state(train, totals), self.keep)
+        whole = merged(self._processes, totals, self.metrics)
+        if self._writes:
+            save_checkpoint(self.folder, self.step, self._state(train, whole), self.keep)
 
     def _resume(self, train: Any) -> None:
         assert self.folder is not None
-        if checkpoints(self.folder):
-            resume(self, train, load_checkpoint(self.folder))
-        else:
+        folder = self.folder
+        state = by_first(self._processes, lambda: load_checkpoint(folder) if checkpoints(folder) else None)
+        if state is None:
             self.history.restore([])
-
-
-def _known_metrics(names: Sequence[str]) -> dict[str, Metric]:
-    if unknown := [name for name in names if name not in METRICS]:
-        raise ArgumentError(f"[Trainer] unknown metric {unknown[0]!r}; known are {', '.join(METRICS)}")
-    return {name: METRICS[name] for name in names}
+            return
+        resume(self, train, state)
+        self._interrupted = restart_from(self._processes, self._interrupted)

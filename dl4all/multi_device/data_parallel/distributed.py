@@ -227,14 +227,13 @@ class DistributedDataParallel(DataParallel):
             self._described = parts, _digest(parts)
         told = group.agree(f"call of {NAME}", self._described[1], [rows, *default_generator().get_state()])
         counts = [numbers[0] for numbers in told]
-        first = next((rank for rank, count in enumerate(counts) if count), 0)
         if self.broadcast_buffers and parts.training:
             differing = parts.buffers if self.sync_batch_norm else list(self.module.buffers())
             _broadcast(group, differing)
         return Span(
             start=sum(counts[: group.rank()]),
             total=sum(counts),
-            random=(told[first][1], told[first][2]),
+            random=(told[0][1], told[0][2]),
             peers=LayerExchange(self._layers),
             patience=group.timeout.total_seconds(),
             vacant=0 in counts,

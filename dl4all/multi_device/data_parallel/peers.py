@@ -82,6 +82,10 @@ class NetworkReduction:
                 work = self._group.all_reduce(NAME, flat)
             else:
                 hook = self._hook
+                if index - 1 in self._begun:
+                    # Hooks begin other collectives when the first has come: processes must agree on their
+                    # order.
+                    self._begun[index - 1].wait()
                 work = self._group.begin(NAME, lambda: hook(index, bucket, flat))
             self._begun[index] = PendingBucket(flat, work)
         return self._begun[index]

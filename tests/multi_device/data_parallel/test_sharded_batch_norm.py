@@ -40,8 +40,8 @@ def test_statistics_of_parts_make_those_of_the_whole() -> None:
     """Also where the mean is large beside the deviations, and where a part has one element."""
     numbers = np.random.default_rng(1).standard_normal((50, 3)) + 1e4
     parts = np.split(numbers, [1, 20, 21, 30])
-    count, (mean, variance) = combined([(len(p), np.stack([p.mean(0), p.var(0)])) for p in parts])
-    assert count == 50
+    counts, mean, variance = combined([np.stack([[len(p)] * 3, p.mean(0), p.var(0)]) for p in parts])
+    assert counts.tolist() == [50] * 3
     np.testing.assert_allclose(mean, numbers.mean(0), rtol=1e-14)
     np.testing.assert_allclose(variance, numbers.var(0), rtol=1e-9)
 

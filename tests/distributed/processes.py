@@ -1,0 +1,103 @@
+"""Processes that a test starts, each with a rank, bounded in time and ended by their process ids."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.distributed import programs
+
+ROOT = Path(__file__).parents[2]
+LIMIT = 120.0  # seconds after which whatever still runs is a hang
+
+
+class Ended(NamedTuple):
+    """A process that has ended."""
+
+    status: int
+    output: str
+    seconds: float
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def variables(rank: int, count: int, port: int) -> dict[str, str]:
+    return {
+        **os.environ,
+        "RANK": str(rank),
+        "WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "LP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+    }
+
+
+def command(program: str, *args: str) -> list[str]:
+    return [sys.executable, str(Path(programs.__file__)), program, *args]
+
+
+def run_ranks(count: int, program: str, *args: str, stopped: int | None = None) -> list[Ended]:
+    """Run a program of :mod:`tests.distributed.programs` in several processes over gloo.
+
+    Args:
+        stopped: a rank that stops itself (SIGSTOP): it is killed when the others have ended.
+    """
+    port, begun = free_port(), time.monotonic()
+    running = [
+        subprocess.Popen(
+            command(program, *args),
+            env=variables(rank, count, port),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+    found: dict[int, Ended] = {}
+    try:
+        for rank in sorted(range(count), key=lambda rank: rank == stopped):
+            if rank == stopped:
+                running[rank].kill()
+            output, _ = running[rank].communicate(timeout=max(1.0, LIMIT - (time.monotonic() - begun)))
+            found[rank] = Ended(running[rank].returncode, output, time.monotonic() - begun)
+    finally:
+        for process in running:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+    return [found[rank] for rank in range(count)]
+
+
+def run_mpi(count: int, program: str, *args: str) -> Ended:
+    """The same over MPI; the output is that of all."""
+    beside = Path(sys.executable).with_name("mpirun")
+    mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
+    assert mpirun is not None, "the test extra brings Open MPI"
+    environment = {k: v for k, v in variables(0, 1, 0).items() if k not in ("RANK", "WORLD_SIZE")}
+    flags = ["--oversubscribe", "--allow-run-as-root", "--mca", "mpi_yield_when_idle", "1", "-n", str(count)]
+    begun = time.monotonic()
+    ended = subprocess.run(
+        [mpirun, *flags, *command(program, "--backend", "mpi", *args)],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    return Ended(ended.returncode, ended.stdout + ended.stderr, time.monotonic() - begun)

@@ -1,0 +1,407 @@
+"""Programs that tests run in several processes: ``python programs.py NAME ARGS``."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import dl4all as dl
+from dl4all.errors import ArgumentError
+
+BATCH, STEPS = 60, 8
+GLOO_TIMEOUT = 10.0
+CUTS: dict[str, Callable[[int, int], list[int]]] = {
+    "even": lambda count, rows: [rows * rank // count for rank in range(count)],
+    "uneven": lambda count, rows: [0, 4, 12, 16][:count],
+    "odd": lambda count, rows: [0, *(13 + rank for rank in range(count - 1))],
+    "without_rows": lambda count, rows: [0] + [rows // 2] * (count - 1) if count > 2 else [0, rows],
+}
+"""The first rows of processes in a batch."""
+
+
+class Net(dl.nn.Module):
+    """Convolution, batch normalization, dropout, a layer that no call uses and one that later calls use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = dl.nn.Sequential(
+            dl.nn.Conv2d(1, 6, 3, padding=1, bias=False),
+            dl.nn.BatchNorm2d(6),
+            dl.nn.ReLU(),
+            dl.nn.Flatten(),
+            dl.nn.Dropout(0.25),
+            dl.nn.Linear(6 * 64, 10),
+        )
+        self.unused = dl.nn.Linear(3, 3)
+        self.late = dl.nn.Linear(10, 10)
+        self.scale = dl.nn.Parameter(dl.ones((), device="cpu"))
+
+    def forward(self, x: dl.Tensor, late: bool) -> dl.Tensor:
+        y = self.body(x) * self.scale
+        return self.late(y) if late else y  # type: ignore[no-any-return]
+
+
+def digits(step: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any]]:
+    numbers = np.random.default_rng(step)
+    images = numbers.standard_normal((BATCH, 1, 8, 8)).astype(np.float32)
+    return images, numbers.integers(0, 10, BATCH)
+
+
+def weights(module: dl.nn.Module) -> npt.NDArray[np.float64]:
+    tensors = [*module.parameters(), *module.buffers()]
+    return np.concatenate([tensor.detach().numpy().ravel() for tensor in tensors]).astype(np.float64)
+
+
+def train(
+    device: str,
+    wrap: Callable[[dl.nn.Module], dl.nn.Module],
+    rows: slice = slice(None),
+    *,
+    seed: int = 3,
+    before_step: Callable[[int], None] = lambda step: None,
+) -> npt.NDArray[np.float64]:
+    """The weights after some steps with these rows of each batch."""
+    dl.manual_seed(seed)
+    net = Net().to(device)
+    model = wrap(net)
+    optimizer = dl.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    dl.manual_seed(seed + 4)
+    for step in range(STEPS):
+        before_step(step)
+        x, y = (dl.from_numpy(array[rows], device) for array in digits(step))
+        optimizer.zero_grad()
+        dl.nn.functional.cross_entropy(model(x, step >= STEPS // 2), y).backward()
+        optimizer.step()
+    assert net.unused.weight.grad is None
+    assert net.late.weight.grad is not None
+    return weights(net)
+
+
+def joined(args: Sequence[str], timeout: float = GLOO_TIMEOUT) -> tuple[int, int, list[str]]:
+    """Join the group; returns rank, size, and the arguments that are left."""
+    rest = list(args)
+    backend = None
+    if rest[:1] == ["--backend"]:
+        backend, rest = rest[1], rest[2:]
+    dl.distributed.init_process_group(backend, timeout=timeout)
+    return dl.distributed.get_rank(), dl.distributed.get_world_size(), rest
+
+
+# The programs
+
+
+def data_parallel(*args: str) -> None:
+    """Train with each `cut:devices` of the arguments; the weights go into a folder."""
+    rank, count, (folder, *cases) = joined(args)
+    for number, case in enumerate(cases):
+        cut, _, devices = case.partition(":")
+        starts = [*CUTS[cut](count, BATCH), BATCH]
+
+        wrap = functools.partial(
+            dl.nn.parallel.DistributedDataParallel, devices=devices.split(","), bucket_cap_mb=0.005
+        )
+        # Another seed in each process: rank 0's parameters and random numbers count.
+        rows = slice(starts[rank], starts[rank + 1])
+        found = train(devices.split(",")[0], wrap, rows, seed=3 if rank == 0 else 50 + rank)
+        np.save(Path(folder, f"{number}-{rank}.npy"), found)
+    dl.distributed.destroy_process_group()
+
+
+def collectives(*args: str) -> None:
+    """Every collective, with every dtype, and calls that do not fit together."""
+    rank, count, _ = joined(args)
+    d = dl.distributed
+    whole = count * (count - 1) // 2
+    device = (
+        "vulkan:0" if rank % 2 and os.environ.get("DL4ALL_TEST_DEVICES", "").find("vulkan") >= 0 else "cpu"
+    )
+    for dtype in (
+        dl.float32,
+        dl.float64,
+        dl.float16,
+        dl.bfloat16,
+        dl.int64,
+        dl.int32,
+        dl.int16,
+        dl.int8,
+        dl.uint8,
+    ):
+        x = (dl.arange(6, device=device).reshape(2, 3) + rank).to(dtype)
+        d.all_reduce(x)
+        assert x.tolist() == (np.arange(6).reshape(2, 3) * count + whole).tolist(), dtype
+        x = (dl.arange(6, device=device).reshape(2, 3).t() + rank).to(dtype)  # not contiguous
+        d.all_reduce(x, d.ReduceOp.MAX)
+        assert x.tolist() == (np.arange(6).reshape(2, 3).T + count - 1).tolist(), dtype
+    x = dl.arange(3.0, device=device) + rank
+    work = d.all_reduce(x, d.ReduceOp.AVG, async_op=True)
+    assert work is not None
+    work.wait()
+    assert x.tolist() == [n + (count - 1) / 2 for n in range(3)]
+    x = dl.tensor([1 << rank], device=device)
+    d.all_reduce(x, d.ReduceOp.BOR)
+    assert x.tolist() == [(1 << count) - 1]
+    for dtype in (dl.float32, dl.bool_, dl.bfloat16):
+        parts = [dl.zeros(2, dtype=dtype, device=device) for _ in range(count)]
+        d.all_gather(parts, dl.tensor([rank == 1, True], device=device).to(dtype))
+        assert [[bool(v) for v in part.tolist()] for part in parts] == [[n == 1, True] for n in range(count)]
+    into = dl.zeros(count, 2, device=device)
+    d.all_gather_into_tensor(into, dl.full((1, 2), float(rank), device=device))
+    assert into[:, 0].tolist() == list(range(count))
+    values: list[Any] = [None] * count
+    d.all_gather_object(values, {"rank": rank, "long": "x" * 1000 * rank})
+    assert [value["rank"] for value in values] == list(range(count))
+    settings = [rank, "of", count]
+    d.broadcast_object_list(settings, src=1)
+    assert settings == [1, "of", count]
+    x = dl.full((3,), float(rank), device=device)
+    d.broadcast(x, src=1)
+    assert x.tolist() == [1.0] * 3
+    x = dl.full((3,), float(rank + 1), device=device)
+    d.reduce(x, dst=1)
+    assert x.tolist() == ([float(whole + count)] * 3 if rank == 1 else [float(rank + 1)] * 3)
+    x = dl.zeros(2, device=device)
+    d.scatter(x, [dl.full((2,), float(n)) for n in range(count)] if rank == 1 else None, src=1)
+    assert x.tolist() == [float(rank)] * 2
+    collected = [dl.zeros(2) for _ in range(count)] if rank == 0 else None
+    d.gather(x, collected)
+    assert collected is None or [part.tolist() for part in collected] == [
+        [float(n)] * 2 for n in range(count)
+    ]
+    d.reduce_scatter(x, [dl.full((2,), float(n + rank)) for n in range(count)])
+    assert x.tolist() == [float(count * rank + whole)] * 2
+    d.reduce_scatter_tensor(x, dl.arange(2.0 * count), d.ReduceOp.AVG)
+    assert x.tolist() == [2.0 * rank, 2.0 * rank + 1]
+    if rank == 0:
+        d.send(dl.arange(5), dst=1)
+        refused("send", dl.errors.ShapeError, "that of rank 1 float32", lambda: d.send(dl.arange(5), dst=1))
+    if rank == 1:
+        x = dl.zeros(5, dtype=dl.int64, device=device)
+        assert d.recv(x, src=0) == 0
+        assert x.tolist() == [0, 1, 2, 3, 4]
+        refused("recv", dl.errors.ShapeError, "that of rank 0 int64", lambda: d.recv(dl.zeros(5), src=0))
+    for empty in (dl.zeros(0), dl.zeros(3, 0)):
+        d.all_reduce(empty)
+    pair = d.new_group([0, 1])
+    assert (pair is None) == (rank > 1)
+    if pair is not None:
+        x = dl.ones(1)
+        d.all_reduce(x, group=pair)
+        assert x.item() == 2.0
+    d.barrier()
+    for text, call in (
+        ("rank 1: all_reduce of float32 of shape (3,)", lambda: d.all_reduce(dl.ones(2 + (rank == 1)))),
+        (
+            "rank 1: all_reduce of float64",
+            lambda: d.all_reduce(dl.ones(2, dtype=[dl.float32, dl.float64][rank == 1])),
+        ),
+        ("rank 0: barrier", lambda: d.barrier() if rank == 0 else d.all_reduce(dl.ones(2))),
+        ("from rank 1", lambda: d.broadcast(dl.ones(2), src=int(rank == 1))),
+    ):
+        refused("calls", d.DistError, text, call)
+    d.barrier()  # the group works as before
+    d.destroy_process_group()
+    print("complete")
+
+
+def refused(name: str, kind: type[Exception], text: str, call: Callable[[], Any]) -> None:
+    """Assert that a call raises an error that says this."""
+    try:
+        call()
+    except kind as error:
+        said = str(error)
+    else:
+        raise AssertionError(f"{name} was not refused")
+    assert text in said, (name, said)
+
+
+def trainer(out: str, *runs: str) -> None:
+    """Train by Trainers one after the other, each with options as JSON; saves weights and rows of each."""
+    for text in runs:
+        options = json.loads(text)
+        name, expected = options.pop("name"), options.pop("refused", None)
+        if expected is not None:
+            refused(name, ArgumentError, expected, functools.partial(trained, options))
+            continue
+        found, rows = trained(options)
+        rank = dl.distributed.get_rank() if options.get("distributed") else 0
+        np.save(Path(out, f"{name}-{rank}.npy"), found)
+        Path(out, f"{name}-{rank}.json").write_text(json.dumps(rows))
+
+
+def trained(options: dict[str, Any]) -> tuple[npt.NDArray[np.float64], list[dict[str, Any]]]:
+    """The weights and the history's rows of a Trainer with these options."""
+    given = {k: v for k, v in options.items() if k not in ("epochs", "resume", "die", "cut")}
+    die = options.get("die")
+    dl.manual_seed(3)
+    norm = (
+        [] if options.get("compile") or options.get("plain") else [dl.nn.BatchNorm2d(4), dl.nn.Dropout(0.25)]
+    )
+    given.pop("plain", None)
+    net = dl.nn.Sequential(
+        dl.nn.Conv2d(1, 4, 3, padding=1, bias=False),
+        *norm,
+        dl.nn.ReLU(),
+        dl.nn.Flatten(),
+        dl.nn.Linear(256, 10),
+    )
+    numbers = np.random.default_rng(1)
+    x, y = numbers.standard_normal((103, 1, 8, 8)).astype(np.float32), numbers.integers(0, 10, 103)
+
+    def end(trained: dl.Trainer, row: Any) -> None:
+        rank = dl.distributed.get_rank()
+        if die == [rank, row["epoch"]] and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    made = dl.Trainer(
+        net,
+        dl.nn.CrossEntropyLoss(),
+        dl.optim.SGD(net.parameters(), lr=0.05, momentum=0.9),
+        ["accuracy"],
+        "cpu",
+        progress=False,
+        clip_norm=1.0,
+        callbacks=[end] if die else [],
+        **given,
+    )
+    loader = dl.data.DataLoader(dl.data.TensorDataset(x, y), 50, shuffle=True, device=None)
+    validation = dl.data.DataLoader(dl.data.TensorDataset(x[:70], y[:70]), 32, device=None)
+    history = made.fit(loader, options["epochs"], validation, resume=options.get("resume", False))
+    return weights(net), history.rows
+
+
+def dies(stage: str, kind: str) -> None:
+    """Train until rank 1 is killed or stopped at a stage; the others say what they met with."""
+    rank, _, _ = joined((), timeout=4.0)
+    number = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[kind]
+
+    def end(*_: Any) -> None:
+        if rank == 1:
+            os.kill(os.getpid(), number)
+
+    class Ending(dl.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: dl.Tensor) -> dl.Tensor:
+            if stage == "forward":
+                end()
+            return x * 1.0
+
+        @staticmethod
+        def backward(ctx: Any, grad: dl.Tensor) -> dl.Tensor:
+            if stage == "backward":
+                end()
+            return grad
+
+    class Wrapped(dl.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = dl.nn.Sequential(dl.nn.Linear(4, 8), dl.nn.BatchNorm1d(8), dl.nn.Linear(8, 1))
+
+        def forward(self, x: dl.Tensor) -> dl.Tensor:
+            return self.net(Ending.apply(self.net[0](x))[:, :4])  # type: ignore[no-any-return]
+
+    model = dl.nn.parallel.DistributedDataParallel(Wrapped().to("cpu"), devices=["cpu", "cpu#1"])
+    optimizer = dl.optim.SGD(model.module.parameters(), lr=0.1)
+    try:
+        for step in range(3):
+            loss = model(dl.ones(8, 4, device="cpu") * (rank + 1)).square().mean()
+            loss.backward()
+            if stage == "update" and step:
+                end()
+            optimizer.step()
+            optimizer.zero_grad()
+    except dl.errors.DistNetworkError as error:
+        assert len(model.group) == 2, "a device was taken for failed"
+        print("network:", error)
+        sys.exit(3)
+
+
+def differ() -> None:
+    """Processes whose modules, then whose calls differ."""
+    rank, _, _ = joined(())
+    make, error = dl.nn.parallel.DistributedDataParallel, dl.distributed.DistError
+    text = "rank 0 has weight, float32 of shape (2, 3), where rank 1 has weight, float32 of shape (3, 3)"
+    refused("modules", error, text, lambda: make(dl.nn.Linear(3, 2 + rank)))
+    net, x = dl.nn.Linear(3, 2).to("cpu"), dl.ones(4, 3, device="cpu")
+    model = make(net)
+    refused("calls", error, "rank 1: barrier", dl.distributed.barrier if rank else lambda: model(x))
+    net.bias.requires_grad_(rank == 0)
+    refused("frozen", error, "different calls", lambda: model(x))
+    print("complete")
+
+
+def accumulated() -> None:
+    """Passes that keep their gradients, beside one process's pass over all rows; and hooks of PyTorch's."""
+    rank, count, _ = joined(())
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    x, y = (dl.from_numpy(array, "cpu") for array in digits(0))
+    own = slice(rank * BATCH // count, (rank + 1) * BATCH // count)
+
+    def made() -> dl.nn.Module:
+        dl.manual_seed(1)
+        return dl.nn.Sequential(dl.nn.Flatten(), dl.nn.Linear(64, 32), dl.nn.Tanh(), dl.nn.Linear(32, 10)).to(
+            "cpu"
+        )
+
+    def gradients(net: dl.nn.Module) -> npt.NDArray[np.float64]:
+        return np.concatenate([p.grad.numpy().ravel() for p in net.parameters()]).astype(np.float64)
+
+    def passes(model: dl.nn.Module, rows: slice, times: int) -> None:
+        for _ in range(times):
+            dl.nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+
+    def close(found: dl.nn.Module, times: int, tolerance: float = 1e-6) -> None:
+        expected = made()
+        passes(expected, slice(None), times)
+        a, b = gradients(found), gradients(expected)
+        assert np.linalg.norm(a - b) <= tolerance * np.linalg.norm(b), (
+            np.linalg.norm(a - b),
+            np.linalg.norm(b),
+        )
+
+    for hook in (None, default_hooks.allreduce_hook):
+        net = made()
+        model = dl.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.002)
+        if hook is not None:
+            model.register_comm_hook(None, hook)
+        passes(model, own, 1)
+        close(net, 1)
+        with model.no_sync():
+            passes(model, own, 2)
+        passes(model, own, 1)
+        close(net, 4)
+        with model.no_sync():
+            passes(model, own, 1)
+        model.reduce_gradients()
+        close(net, 5)
+    for hook, state, tolerance in (
+        (default_hooks.fp16_compress_hook, None, 2e-3),
+        (default_hooks.bf16_compress_hook, None, 2e-2),
+        (powerSGD_hook.powerSGD_hook, powerSGD_hook.PowerSGDState(None, 16, start_powerSGD_iter=2), 0.6),
+    ):
+        net = made()
+        model = dl.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.002)
+        model.register_comm_hook(state, hook)
+        for _ in range(4):
+            net.zero_grad()
+            passes(model, own, 1)
+            close(net, 1, tolerance)
+    print("complete")
+
+
+PROGRAMS: dict[str, Callable[..., None]] = {
+    function.__name__: function
+    for function in (data_parallel, collectives, trainer, dies, differ, accumulated)
+}
+
+if __name__ == "__main__":
+    PROGRAMS[sys.argv[1]](*sys.argv[2:])
