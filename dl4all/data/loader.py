@@ -18,7 +18,7 @@ from dl4all.data.batch import collate, default_convert, map_arrays
 from dl4all.data.dataset import IterableDataset, Subset, TensorDataset
 from dl4all.data.prefetch import Prefetch, Reading, Worker
 from dl4all.data.sampler import BatchSampler, Key, RandomSampler, SequentialSampler, drawn_key
-from dl4all.data.shard import LoaderShard, Part, Vacant, agreed, indices_of
+from dl4all.data.shard import LoaderShard, RowShare, Vacant, agreed, indices_of
 from dl4all.data.stream import Exhausted, Streams
 from dl4all.data.workers import WorkerInfo, batch_random, become_worker
 from dl4all.errors import ArgumentError, DataError
@@ -251,7 +251,7 @@ class DataLoader:
             )
         return LoaderShard(self, rank, world_size)
 
-    def _iterate(self, part: Part | None) -> Iterator[Any]:
+    def _iterate(self, part: RowShare | None) -> Iterator[Any]:
         """An epoch, or the rest of one, of all rows or of those of one process."""
         if not self._interrupted:
             self._next, self._key = 0, None
@@ -373,7 +373,7 @@ class DataLoader:
             return list(order.tolist())
         return [order[i * size : (i + 1) * size] for i in range(len(self))]
 
-    def _made(self, key: Key, first: int, part: Part | None) -> abc.Generator[Any, None, None]:
+    def _made(self, key: Key, first: int, part: RowShare | None) -> abc.Generator[Any, None, None]:
         """The batches of an epoch from one on."""
         whole = itertools.islice(self._indices(key), first, None)
         batches = map(functools.partial(indices_of, part), whole)
@@ -386,7 +386,7 @@ class DataLoader:
         else:
             yield from self._prefetched(make, batches, first, key)
 
-    def _streamed(self, key: Key, first: int, part: Part | None) -> abc.Generator[Any, None, None]:
+    def _streamed(self, key: Key, first: int, part: RowShare | None) -> abc.Generator[Any, None, None]:
         """The batches of an iterable data set from one on; those before it are made and dropped."""
         streams = Streams(self.dataset, max(1, self.num_workers), self.batch_size, self.drop_last)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ALIGNED = 4  # rows: random numbers of the batch come in fours
 
 
-class Part(NamedTuple):
+class RowShare(NamedTuple):
     """The part of a process in every batch."""
 
     rank: int
@@ -26,7 +26,7 @@ class Part(NamedTuple):
     def rows(self, count: int) -> slice:
         """The rows of a batch with so many; one behind the other by rank, cut at multiples of 4.
 
-        >>> [Part(rank, 3).rows(22) for rank in range(3)]
+        >>> [RowShare(rank, 3).rows(22) for rank in range(3)]
         [slice(0, 4, None), slice(4, 12, None), slice(12, 22, None)]
         """
         start, stop = (
@@ -41,7 +41,7 @@ class Vacant(NamedTuple):
     sample: Any
 
 
-def indices_of(part: Part | None, indices: Any) -> Any:
+def indices_of(part: RowShare | None, indices: Any) -> Any:
     """The indices of this process's samples among those of a batch."""
     if part is None:
         return indices
@@ -50,7 +50,7 @@ def indices_of(part: Part | None, indices: Any) -> Any:
     return own if len(own) or not len(listed) else Vacant(listed[:1])
 
 
-def agreed(key: Key, part: Part | None) -> Key:
+def agreed(key: Key, part: RowShare | None) -> Key:
     """The key of an epoch's order: that of the first process, where several are at the same loader."""
     world = groups.world()
     if part is None or world is None or world.size() != part.world_size:
@@ -68,7 +68,7 @@ class LoaderShard:
     def __init__(self, loader: DataLoader, rank: int, world_size: int) -> None:
         count = limits.integer("DataLoader.shard", "world_size", world_size, 1)
         self.loader = loader
-        self.part = Part(limits.integer("DataLoader.shard", "rank", rank, 0, count - 1), count)
+        self.part = RowShare(limits.integer("DataLoader.shard", "rank", rank, 0, count - 1), count)
 
     def __iter__(self) -> Iterator[Any]:
         return self.loader._iterate(self.part)

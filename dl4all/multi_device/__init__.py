@@ -7,6 +7,7 @@ data_parallel/          a batch's rows on all devices of a group
 ├── shard.py, rendezvous.py     a thread's part of it; what the parts exchange
 ├── broadcast.py, buffers.py, copies.py     what replicas get, and what they give back
 ├── reduction.py            the sum of the gradients
+├── distributed.py, peers.py    the same with the devices of other processes
 └── batch_norm.py           statistics of the whole batch
 pipeline/               layers on several devices, with micro-batches between them
 ├── module.py               the model, and one call of it

@@ -170,8 +170,7 @@ class Trainer:
         self._writes = self._processes is None or self._processes.rank() == 0
         self.keep, self.checkpoint_every = keep, checkpoint_every
         self.callbacks, self.progress = callbacks, progress and self._writes
-        own_folder = self.folder if self._writes else None
-        self.history = History(None if own_folder is None else own_folder / "history.jsonl")
+        self.history = History(Path(folder) / "history.jsonl" if folder and self._writes else None)
         self.epoch = 0  # how many epochs are complete
         self.step = 0  # how many steps the optimizer has made
         self._interrupted = Totals()  # the sums of an epoch that a checkpoint has interrupted

@@ -56,12 +56,17 @@ def run_ranks(count: int, program: str, *args: str, stopped: int | None = None) 
     Args:
         stopped: a rank that stops itself (SIGSTOP): it is killed when the others have ended.
     """
+    return run_commands(count, command(program, *args), ROOT, stopped)
+
+
+def run_commands(count: int, called: list[str], folder: Path, stopped: int | None = None) -> list[Ended]:
+    """Run a command in several processes, in a folder."""
     port, begun = free_port(), time.monotonic()
     running = [
         subprocess.Popen(
-            command(program, *args),
+            called,
             env=variables(rank, count, port),
-            cwd=ROOT,
+            cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

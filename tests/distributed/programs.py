@@ -58,7 +58,8 @@ def digits(step: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any]]:
 
 def weights(module: dl.nn.Module) -> npt.NDArray[np.float64]:
     tensors = [*module.parameters(), *module.buffers()]
-    return np.concatenate([tensor.detach().numpy().ravel() for tensor in tensors]).astype(np.float64)
+    joint = np.concatenate([tensor.detach().numpy().ravel() for tensor in tensors])
+    return np.asarray(joint, np.float64)
 
 
 def train(
@@ -201,7 +202,7 @@ def collectives(*args: str) -> None:
         ("rank 1: all_reduce of float32 of shape (3,)", lambda: d.all_reduce(dl.ones(2 + (rank == 1)))),
         (
             "rank 1: all_reduce of float64",
-            lambda: d.all_reduce(dl.ones(2, dtype=[dl.float32, dl.float64][rank == 1])),
+            lambda: d.all_reduce(dl.ones(2, dtype=["float32", "float64"][rank == 1])),
         ),
         ("rank 0: barrier", lambda: d.barrier() if rank == 0 else d.all_reduce(dl.ones(2))),
         ("from rank 1", lambda: d.broadcast(dl.ones(2), src=int(rank == 1))),
@@ -333,7 +334,7 @@ def differ() -> None:
     net, x = dl.nn.Linear(3, 2).to("cpu"), dl.ones(4, 3, device="cpu")
     model = make(net)
     refused("calls", error, "rank 1: barrier", dl.distributed.barrier if rank else lambda: model(x))
-    net.bias.requires_grad_(rank == 0)
+    next(net.parameters()).requires_grad_(rank == 0)
     refused("frozen", error, "different calls", lambda: model(x))
     print("complete")
 
@@ -353,7 +354,7 @@ def accumulated() -> None:
         )
 
     def gradients(net: dl.nn.Module) -> npt.NDArray[np.float64]:
-        return np.concatenate([p.grad.numpy().ravel() for p in net.parameters()]).astype(np.float64)
+        return np.asarray(np.concatenate([p.grad.numpy().ravel() for p in net.parameters()]), np.float64)
 
     def passes(model: dl.nn.Module, rows: slice, times: int) -> None:
         for _ in range(times):
@@ -368,7 +369,8 @@ def accumulated() -> None:
             np.linalg.norm(b),
         )
 
-    for hook in (None, default_hooks.allreduce_hook):
+    plain: list[Any] = [None, default_hooks.allreduce_hook]
+    for hook in plain:
         net = made()
         model = dl.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.002)
         if hook is not None:
@@ -383,11 +385,13 @@ def accumulated() -> None:
             passes(model, own, 1)
         model.reduce_gradients()
         close(net, 5)
-    for hook, state, tolerance in (
+    power = powerSGD_hook.PowerSGDState(None, 16, start_powerSGD_iter=2)
+    inexact: list[tuple[Any, Any, float]] = [
         (default_hooks.fp16_compress_hook, None, 2e-3),
         (default_hooks.bf16_compress_hook, None, 2e-2),
-        (powerSGD_hook.powerSGD_hook, powerSGD_hook.PowerSGDState(None, 16, start_powerSGD_iter=2), 0.6),
-    ):
+        (powerSGD_hook.powerSGD_hook, power, 0.6),
+    ]
+    for hook, state, tolerance in inexact:
         net = made()
         model = dl.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.002)
         model.register_comm_hook(state, hook)

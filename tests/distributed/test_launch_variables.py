@@ -50,14 +50,20 @@ def test_arguments_go_before_variables() -> None:
 @pytest.mark.parametrize(
     ("arguments", "variables", "message"),
     [
-        ((), {}, r"RANK and WORLD_SIZE \(torchrun\); .*OMPI.*`dl4all launch -n 2 SCRIPT`"),
-        ((0,), {}, "nothing tells the rank"),
-        ((4, 4), {}, "from 0 to 3 for 4 processes, got 4"),
-        ((), {**PLACE, "RANK": "two", "WORLD_SIZE": "4"}, "a number in the variable RANK, got 'two'"),
-        ((), TORCHRUN, "set MASTER_ADDR"),
+        ((-1, -1, None), {}, r"RANK and WORLD_SIZE \(torchrun\); .*OMPI.*`dl4all launch -n 2 SCRIPT`"),
+        ((0, -1, None), {}, "nothing tells the rank"),
+        ((4, 4, None), {}, "from 0 to 3 for 4 processes, got 4"),
+        (
+            (-1, -1, None),
+            {**PLACE, "RANK": "two", "WORLD_SIZE": "4"},
+            "a number in the variable RANK, got 'two'",
+        ),
+        ((-1, -1, None), TORCHRUN, "set MASTER_ADDR"),
         ((0, 2, "nowhere"), {}, "expected init_method='tcp://host:port', got 'nowhere'"),
     ],
 )
-def test_bad_launches(arguments: tuple[object, ...], variables: dict[str, str], message: str) -> None:
+def test_bad_launches(
+    arguments: tuple[int, int, str | None], variables: dict[str, str], message: str
+) -> None:
     with pytest.raises(ArgumentError, match=message):
-        membership(*arguments, environment=variables)  # type: ignore[arg-type]
+        membership(*arguments, variables)

@@ -6,6 +6,8 @@ import datetime
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from tests.distributed.processes import ROOT, command, free_port, run_mpi, run_r
 
 def test_collectives_over_gloo() -> None:
     for ended in run_ranks(3, "collectives"):
-        assert (ended.status, ended.output.strip()) == (0, "complete"), ended.output
+        assert (ended.status, "complete" in ended.output) == (0, True), ended.output
 
 
 def test_collectives_over_mpi() -> None:
@@ -28,7 +30,7 @@ def test_collectives_over_mpi() -> None:
 
 def test_processes_that_differ_say_so_in_all_of_them() -> None:
     for ended in run_ranks(2, "differ"):
-        assert (ended.status, ended.output.strip()) == (0, "complete"), ended.output
+        assert (ended.status, "complete" in ended.output) == (0, True), ended.output
 
 
 def test_a_group_of_one() -> None:
@@ -38,7 +40,7 @@ def test_a_group_of_one() -> None:
         with pytest.raises(DistError, match="there is a group already"):
             d.init_process_group(rank=0, world_size=1)
         x = dl.tensor([3.0, 5.0], device="cpu")
-        for collective in (
+        collectives: list[Callable[[], Any]] = [
             lambda: d.all_reduce(x, d.ReduceOp.AVG),
             lambda: d.broadcast(x, 0),
             lambda: d.reduce(x, 0),
@@ -47,33 +49,38 @@ def test_a_group_of_one() -> None:
             lambda: d.scatter(x, [x.clone()]),
             lambda: d.reduce_scatter(x, [x.clone()]),
             lambda: d.all_gather_into_tensor(x, x.clone()),
-        ):
+        ]
+        for collective in collectives:
             collective()
             assert x.tolist() == [3.0, 5.0]
-        for message, call in (
+        array: Any = np.ones(2)
+        text: Any = "sum"
+        refused: list[tuple[str, Callable[[], Any]]] = [
             ("AVG needs floats", lambda: d.all_reduce(dl.arange(3), d.ReduceOp.AVG)),
             ("combines the bits of ints", lambda: d.all_reduce(x, d.ReduceOp.BOR)),
             ("expected floats or ints, got bool", lambda: d.all_reduce(dl.ones(2, dtype=dl.bool_))),
-            ("expected a tensor, got ndarray", lambda: d.all_reduce(np.ones(2))),
-            ("expected an op", lambda: d.all_reduce(x, "sum")),
+            ("expected a tensor, got ndarray", lambda: d.all_reduce(array)),
+            ("expected an op", lambda: d.all_reduce(x, text)),
             ("rank 1 is not in the group", lambda: d.broadcast(x, 1)),
             ("rank 0 is this process", lambda: d.send(x, 0)),
             ("belongs to rank 0 alone, and is missing", lambda: d.gather(x)),
             ("different ranks", lambda: d.new_group([0, 0])),
             ("the backend of all processes, 'gloo', got 'mpi'", lambda: d.new_group(backend="mpi")),
-        ):
+        ]
+        for message, call in refused:
             with pytest.raises(ArgumentError, match=message):
                 call()
         with pytest.raises(ShapeError, match=r"expected 1 tensors, each float32 of shape \(2,\)"):
             d.all_gather([dl.zeros(3)], x)
         with pytest.raises(ShapeError, match="contiguous tensor of 1 times"):
             d.all_gather_into_tensor(dl.zeros(3), x)
-        net = dl.nn.parallel.DistributedDataParallel(dl.nn.Linear(2, 1).to("cpu"))
+        layer = dl.nn.Linear(2, 1).to("cpu")
+        net = dl.nn.parallel.DistributedDataParallel(layer)
         with net.no_sync():
             net(x).sum().backward()
         net(x).sum().backward()
         net.reduce_gradients()
-        assert net.module.weight.grad.tolist() == [[6.0, 10.0]]
+        assert layer.weight.grad.tolist() == [[6.0, 10.0]]
     finally:
         d.destroy_process_group()
     assert not d.is_initialized()

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {
     "architecture.md": "tests/test_recipes.py puts its blocks into files",
+    "distributed.md": "tests/distributed/test_scripts.py runs its blocks in two processes",
     "processes.md": "tests/attacks/test_fork.py runs its blocks as scripts",
     "walkthrough.md": "tests/docs/test_walkthrough.py writes its blocks into files and runs its commands",
 }

@@ -15,8 +15,8 @@ from dl4all.graph.run.compiled import CompileWarning
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 TIME = re.compile(r"[\d.]+ ms per image")
-OF_PYTORCH = ("torch_", "keras_")
-"""Examples that are compiled by torch.compile, if at all: tests/examples/test_torch.py."""
+OF_OTHERS = ("torch_", "keras_", "mnist_processes")
+"""Examples that other tests have: PyTorch's and Keras's, and one of several processes."""
 
 CASES = {
     "xor": ("--epochs", "60"),
@@ -74,5 +74,5 @@ def test_on_a_device(name: str, device: str) -> None:
 
 def test_every_example_is_here() -> None:
     folder = Path(__file__).parents[2] / "examples"
-    own = [path.stem for path in folder.glob("[a-z]*.py") if not path.stem.startswith(OF_PYTORCH)]
+    own = [path.stem for path in folder.glob("[a-z]*.py") if not path.stem.startswith(OF_OTHERS)]
     assert sorted(CASES) == sorted(own)

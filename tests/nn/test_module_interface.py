@@ -262,7 +262,7 @@ def test_parallel_names() -> None:
     assert parallel.module is net
     with pytest.raises(ArgumentError, match=r"expected one device.*dl\.parallel"):
         dl.nn.DataParallel(net, device_ids=[0, 1])
-    with pytest.raises(dl.errors.DeviceError, match="there are no process groups"):
+    with pytest.raises(dl.errors.DistError, match="there is no group of processes"):
         dl.nn.parallel.DistributedDataParallel(net)
 
 

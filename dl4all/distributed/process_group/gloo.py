@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from dl4all.distributed.process_group.launch_variables import Membership, membership
-from dl4all.distributed.process_group.transport import Array, ReduceOp, Transfer
+from dl4all.distributed.process_group.transport import Array, ArrayTransfer, ReduceOp
 from dl4all.errors import DistNetworkError
 from dl4all.ops.core.dtypes import BFLOAT16
 
@@ -69,34 +69,34 @@ class GlooTransport:
         """The group as hooks of PyTorch take it."""
         return self._group
 
-    def all_reduce(self, array: Array, op: ReduceOp) -> Transfer:
+    def all_reduce(self, array: Array, op: ReduceOp) -> ArrayTransfer:
         return self._begin(dist.all_reduce, _tensor(array), _op(op))
 
-    def all_gather(self, array: Array, parts: Array) -> Transfer:
+    def all_gather(self, array: Array, parts: Array) -> ArrayTransfer:
         return self._begin(dist.all_gather, [_tensor(part) for part in parts], _tensor(array))
 
-    def broadcast(self, array: Array, source: int) -> Transfer:
+    def broadcast(self, array: Array, source: int) -> ArrayTransfer:
         return self._begin(dist.broadcast, _tensor(array), group_src=source)
 
-    def gather(self, array: Array, parts: Array | None, destination: int) -> Transfer:
+    def gather(self, array: Array, parts: Array | None, destination: int) -> ArrayTransfer:
         into = None if parts is None else [_tensor(part) for part in parts]
         return self._begin(dist.gather, _tensor(array), into, group_dst=destination)
 
-    def scatter(self, array: Array, parts: Array | None, source: int) -> Transfer:
+    def scatter(self, array: Array, parts: Array | None, source: int) -> ArrayTransfer:
         given = None if parts is None else [_tensor(part) for part in parts]
         return self._begin(dist.scatter, _tensor(array), given, group_src=source)
 
-    def reduce_scatter(self, array: Array, parts: Array, op: ReduceOp) -> Transfer:
+    def reduce_scatter(self, array: Array, parts: Array, op: ReduceOp) -> ArrayTransfer:
         return self._begin(dist.reduce_scatter, _tensor(array), [_tensor(part) for part in parts], _op(op))
 
-    def send(self, array: Array, destination: int, tag: int) -> Transfer:
+    def send(self, array: Array, destination: int, tag: int) -> ArrayTransfer:
         made: Any = dist.isend(_tensor(array), group=self._group, tag=tag, group_dst=destination)
-        sent: Transfer = made
+        sent: ArrayTransfer = made
         return sent
 
-    def receive(self, array: Array, source: int, tag: int) -> Transfer:
+    def receive(self, array: Array, source: int, tag: int) -> ArrayTransfer:
         made: Any = dist.irecv(_tensor(array), group=self._group, tag=tag, group_src=source)
-        received: Transfer = made
+        received: ArrayTransfer = made
         return received
 
     def subgroup(self, ranks: Sequence[int]) -> GlooTransport:
@@ -113,8 +113,8 @@ class GlooTransport:
         if dist.is_initialized():  # destroying the group of all destroys the others
             dist.destroy_process_group(self._group)
 
-    def _begin(self, collective: Any, *args: Any, **options: Any) -> Transfer:
-        made: Transfer = collective(*args, group=self._group, async_op=True, **options)
+    def _begin(self, collective: Any, *args: Any, **options: Any) -> ArrayTransfer:
+        made: ArrayTransfer = collective(*args, group=self._group, async_op=True, **options)
         return made
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dl4all.distributed.process_group.launch_variables import Membership
-from dl4all.distributed.process_group.transport import Array, ReduceOp, Transfer, Transport
+from dl4all.distributed.process_group.transport import Array, ArrayTransfer, ReduceOp, Transport
 from dl4all.errors import ArgumentError, BackendMissingError, DistError, DistNetworkError, Dl4allError
 from dl4all.ops.core.dtypes import HALVES
 
@@ -50,6 +50,14 @@ class ProcessGroup:
         backend: its name.
         timeout: after which an answer is given up.
         ranks: of the processes among all.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.distributed.init_process_group(rank=0, world_size=1, init_method="tcp://127.0.0.1:29517")
+        >>> group = dl.distributed.new_group()
+        >>> group.rank(), group.size()
+        (0, 1)
+        >>> dl.distributed.destroy_process_group()
     """
 
     def __init__(self, transport: Transport, backend: str, timeout: timedelta, ranks: Sequence[int]) -> None:
@@ -62,7 +70,7 @@ class ProcessGroup:
         return self.transport.rank
 
     def size(self) -> int:
-        """How many processes there are."""
+        """The number of processes."""
         return self.transport.world_size
 
     def __repr__(self) -> str:
@@ -111,7 +119,7 @@ class ProcessGroup:
         return [one[TEXT:].view(np.uint64).tolist() for one in records]
 
     def begin(
-        self, name: str, start: Callable[[], Transfer], finish: Callable[[], None] = lambda: None
+        self, name: str, start: Callable[[], ArrayTransfer], finish: Callable[[], None] = lambda: None
     ) -> Pending:
         """Begin what a transport does; a group of one needs none."""
         work = DONE if self.size() == 1 else self.guarded(name, start)
@@ -237,7 +245,9 @@ class ProcessGroup:
 class Pending:
     """A transfer under way, and what is done once when it has ended."""
 
-    def __init__(self, group: ProcessGroup, name: str, work: Transfer, finish: Callable[[], None]) -> None:
+    def __init__(
+        self, group: ProcessGroup, name: str, work: ArrayTransfer, finish: Callable[[], None]
+    ) -> None:
         self._group, self._name, self._work, self._finish = group, name, work, finish
         self._waited = False
 

@@ -12,7 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from dl4all.distributed.process_group.launch_variables import DEFAULT_PORT, Membership, membership
-from dl4all.distributed.process_group.transport import Array, ReduceOp, Transfer
+from dl4all.distributed.process_group.transport import Array, ArrayTransfer, ReduceOp
 from dl4all.errors import DistError
 
 COMPUTES = ("float32", "float64", "int64", "int32", "int16", "int8", "uint8")
@@ -86,30 +86,30 @@ class MpiTransport:
         self._communicator, self._timeout = communicator, timeout
         self.rank, self.world_size = communicator.rank, communicator.size
 
-    def all_reduce(self, array: Array, op: ReduceOp) -> Transfer:
+    def all_reduce(self, array: Array, op: ReduceOp) -> ArrayTransfer:
         return self._begun(self._communicator.Iallreduce(MPI.IN_PLACE, array, OPS[op]))
 
-    def all_gather(self, array: Array, parts: Array) -> Transfer:
+    def all_gather(self, array: Array, parts: Array) -> ArrayTransfer:
         return self._begun(self._communicator.Iallgather(_bytes(array), _bytes(parts)))
 
-    def broadcast(self, array: Array, source: int) -> Transfer:
+    def broadcast(self, array: Array, source: int) -> ArrayTransfer:
         return self._begun(self._communicator.Ibcast(_bytes(array), source))
 
-    def gather(self, array: Array, parts: Array | None, destination: int) -> Transfer:
+    def gather(self, array: Array, parts: Array | None, destination: int) -> ArrayTransfer:
         into = None if parts is None else _bytes(parts)
         return self._begun(self._communicator.Igather(_bytes(array), into, destination))
 
-    def scatter(self, array: Array, parts: Array | None, source: int) -> Transfer:
+    def scatter(self, array: Array, parts: Array | None, source: int) -> ArrayTransfer:
         given = None if parts is None else _bytes(parts)
         return self._begun(self._communicator.Iscatter(given, _bytes(array), source))
 
-    def reduce_scatter(self, array: Array, parts: Array, op: ReduceOp) -> Transfer:
+    def reduce_scatter(self, array: Array, parts: Array, op: ReduceOp) -> ArrayTransfer:
         return self._begun(self._communicator.Ireduce_scatter_block(parts, array, OPS[op]))
 
-    def send(self, array: Array, destination: int, tag: int) -> Transfer:
+    def send(self, array: Array, destination: int, tag: int) -> ArrayTransfer:
         return self._begun(self._communicator.Isend(_bytes(array), destination, tag))
 
-    def receive(self, array: Array, source: int, tag: int) -> Transfer:
+    def receive(self, array: Array, source: int, tag: int) -> ArrayTransfer:
         return self._begun(self._communicator.Irecv(_bytes(array), source, tag))
 
     def subgroup(self, ranks: Sequence[int]) -> MpiTransport:

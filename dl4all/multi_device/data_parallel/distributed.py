@@ -16,9 +16,9 @@ from dl4all.errors import ArgumentError, BackendMissingError, DistError
 from dl4all.multi_device.data_parallel.model_parts import ModelParts
 from dl4all.multi_device.data_parallel.module import DataParallel
 from dl4all.multi_device.data_parallel.peers import NAME, Hook, LayerExchange, NetworkReduction
-from dl4all.multi_device.data_parallel.reduction import Array, Bucket, Reduction, SummedBucket
+from dl4all.multi_device.data_parallel.reduction import Array, Bucket, GradientReduction, SummedBucket
 from dl4all.multi_device.data_parallel.shard import PeerExchange
-from dl4all.multi_device.data_parallel.sharded_step import Span
+from dl4all.multi_device.data_parallel.sharded_step import BatchSpan
 from dl4all.nn.module import Module
 from dl4all.ops.random.generator import State, default_generator
 from dl4all.scheduler.device.device import Device
@@ -219,7 +219,7 @@ class DistributedDataParallel(DataParallel):
     def _joins_peers(self) -> bool:
         return self.process_group.size() > 1 and is_grad_enabled()
 
-    def _span(self, rows: int) -> Span:
+    def _span(self, rows: int) -> BatchSpan:
         if not self._joins_peers():
             return super()._span(rows)
         group, parts = self.process_group, self._parts_now()
@@ -230,7 +230,7 @@ class DistributedDataParallel(DataParallel):
         if self.broadcast_buffers and parts.training:
             differing = parts.buffers if self.sync_batch_norm else list(self.module.buffers())
             _broadcast(group, differing)
-        return Span(
+        return BatchSpan(
             start=sum(counts[: group.rank()]),
             total=sum(counts),
             random=(told[0][1], told[0][2]),
@@ -240,7 +240,7 @@ class DistributedDataParallel(DataParallel):
             synchronized=self._synchronized,
         )
 
-    def _settled(self, span: Span, random: State) -> State:
+    def _settled(self, span: BatchSpan, random: State) -> State:
         if not span.vacant:
             return random
         # A process without rows has not drawn what the others have.
@@ -250,7 +250,7 @@ class DistributedDataParallel(DataParallel):
         rank = next(rank for rank, (start, end) in enumerate(zip(starts, ends, strict=True)) if end > start)
         return told[rank][1], told[rank][2]
 
-    def _exchanges(self, span: Span, rows: int) -> tuple[PeerExchange | None, Reduction | None]:
+    def _exchanges(self, span: BatchSpan, rows: int) -> tuple[PeerExchange | None, GradientReduction | None]:
         if span.peers is None:
             return None, None
         layers = LayerExchange(self._layers)
@@ -262,7 +262,7 @@ class DistributedDataParallel(DataParallel):
         before = self._taken_back() if self._kept_back else {}
         return layers, NetworkReduction(self.process_group, empty=not rows, before=before, hook=self._hook)
 
-    def _weight(self, span: Span, rows: int) -> float:
+    def _weight(self, span: BatchSpan, rows: int) -> float:
         if span.peers is None:
             return 1.0
         # Hooks compute means over processes, not sums.

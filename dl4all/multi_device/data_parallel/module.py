@@ -24,9 +24,9 @@ from dl4all.multi_device.data_parallel.broadcast import Broadcast
 from dl4all.multi_device.data_parallel.buffers import Buffers
 from dl4all.multi_device.data_parallel.copies import give_memory
 from dl4all.multi_device.data_parallel.model_parts import ModelParts
-from dl4all.multi_device.data_parallel.reduction import BUCKET_BYTES, Bucket, Reduction, buckets_of
+from dl4all.multi_device.data_parallel.reduction import BUCKET_BYTES, Bucket, GradientReduction, buckets_of
 from dl4all.multi_device.data_parallel.shard import PeerExchange
-from dl4all.multi_device.data_parallel.sharded_step import ShardedCall, ShardFailure, ShardResult, Span
+from dl4all.multi_device.data_parallel.sharded_step import BatchSpan, ShardedCall, ShardFailure, ShardResult
 from dl4all.multi_device.data_parallel.step_plan import StepPlan, estimate, parameters_of, predict
 from dl4all.multi_device.group_module import GroupModule, check_parts
 from dl4all.multi_device.replica import Replica
@@ -219,19 +219,19 @@ class DataParallel(GroupModule):
         """Whether other processes compute rows of the batch of this call, too."""
         return False
 
-    def _span(self, rows: int) -> Span:
+    def _span(self, rows: int) -> BatchSpan:
         """The part of this process in the batch, of which it has so many rows."""
-        return Span(0, rows, default_generator().get_state())
+        return BatchSpan(0, rows, default_generator().get_state())
 
-    def _settled(self, span: Span, random: State) -> State:
+    def _settled(self, span: BatchSpan, random: State) -> State:
         """The state of the default generator after a forward pass that left off at `random` here."""
         return random
 
-    def _weight(self, span: Span, rows: int) -> float:
+    def _weight(self, span: BatchSpan, rows: int) -> float:
         """The factor of the gradients of this process's rows, which are those of a mean over them."""
         return 1.0
 
-    def _exchanges(self, span: Span, rows: int) -> tuple[PeerExchange | None, Reduction | None]:
+    def _exchanges(self, span: BatchSpan, rows: int) -> tuple[PeerExchange | None, GradientReduction | None]:
         """The exchange of layers with other processes in a backward pass, and the sums of gradients."""
         return None, None
 

@@ -69,7 +69,7 @@ class NetworkReduction:
         self._begun: dict[int, SummedBucket] = {}
 
     def begin(self, index: int, bucket: Bucket, flat: Array) -> SummedBucket:
-        """Begin to add up a bucket; see :class:`dl4all.multi_device.data_parallel.reduction.Reduction`."""
+        """Begin to add up a bucket, as a `GradientReduction` does."""
         if index not in self._begun:
             if self._empty:
                 flat[...] = 0
@@ -86,6 +86,6 @@ class NetworkReduction:
                     # Hooks begin other collectives when the first has come: processes must agree on their
                     # order.
                     self._begun[index - 1].wait()
-                work = self._group.begin(NAME, lambda: hook(index, bucket, flat))
+                work = Pending(self._group, NAME, hook(index, bucket, flat), lambda: None)
             self._begun[index] = PendingBucket(flat, work)
         return self._begun[index]

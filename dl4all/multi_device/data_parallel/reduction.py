@@ -72,7 +72,7 @@ def buckets_of(parameters: Sequence[Parameter], nbytes: int = BUCKET_BYTES) -> l
     return [Bucket(numbers, [parameters[number] for number in numbers]) for numbers in buckets]
 
 
-class Reduction(Protocol):
+class GradientReduction(Protocol):
     """Sums of buckets over processes, kept: a pass that is done again gets the same ones."""
 
     def begin(self, index: int, bucket: Bucket, flat: Array) -> SummedBucket:
@@ -155,7 +155,7 @@ def reduce(
     buckets: Sequence[Bucket],
     parties: Sequence[int],
     meeting: Rendezvous,
-    network: Reduction | None = None,
+    network: GradientReduction | None = None,
 ) -> Iterator[tuple[Bucket, Array, list[bool]]]:
     """The sums of the gradients of each bucket, and which parameters have one, as they come.
 

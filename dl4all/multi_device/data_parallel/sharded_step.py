@@ -14,7 +14,7 @@ from dl4all.autograd.engine import backpropagate
 from dl4all.errors import ArgumentError, DeviceError
 from dl4all.multi_device.data_parallel.copies import Fetch, wait_for_commands
 from dl4all.multi_device.data_parallel.model_parts import ModelParts
-from dl4all.multi_device.data_parallel.reduction import Bucket, Collector, Reduction, reduce
+from dl4all.multi_device.data_parallel.reduction import Bucket, Collector, GradientReduction, reduce
 from dl4all.multi_device.data_parallel.rendezvous import Rendezvous
 from dl4all.multi_device.data_parallel.shard import PeerExchange, Shard, working_on
 from dl4all.multi_device.replica import Replica
@@ -44,7 +44,7 @@ class ShardFailure(Exception):
         self.device, self.rows, self.error = device, rows, error
 
 
-class Span(NamedTuple):
+class BatchSpan(NamedTuple):
     """The rows of this process within a batch that several processes compute.
 
     Args:
@@ -75,7 +75,7 @@ class ShardedCall:
     gradients: bool
     rows: int
     parts: ModelParts  # of the model, as it was
-    span: Span
+    span: BatchSpan
 
 
 @dataclass
@@ -196,7 +196,7 @@ def backward(
     parameters: Sequence[Parameter],
     peers: PeerExchange | None,
     buckets: Sequence[Bucket],
-    network: Reduction | None,
+    network: GradientReduction | None,
 ) -> list[Tensor | None]:
     """Gradients of the parameters. Those of the inputs stay with the parts.
 

@@ -72,6 +72,29 @@ def test_a_shard_in_the_middle_of_a_counter_is_misaligned() -> None:
         np.testing.assert_array_equal(rows, whole[expected : expected + 4])
 
 
+def test_a_process_in_the_middle_of_a_counter_draws_numbers_of_its_own() -> None:
+    """Others cannot move its first row. Its neighbours draw other numbers, and all go on alike."""
+    found, states = [], set()
+    for origin, start, rows in ((0, 0, 5), (5, 5, 4), (5, 9, 3), (12, 12, 4)):
+        generator = ShardGenerator((3, 0), start, rows, 16, origin)
+        with drawing_from(generator):
+            found.append(dl.rand(rows, 3, device="cpu").numpy())
+        states.add(generator.get_state())
+    assert states == {(3, 12)}
+    whole = dl.rand(16, 3, device="cpu", generator=Generator(3)).numpy()
+    np.testing.assert_array_equal(found[0], whole[:5])
+    np.testing.assert_array_equal(found[3], whole[12:])  # 36 numbers lie before it, nine counters
+    drawn_rows = np.concatenate(found)
+    assert len(np.unique(drawn_rows)) == drawn_rows.size
+    with pytest.raises(MisalignedShard), drawing_from(ShardGenerator((3, 0), 6, 2, 16, 5)):
+        dl.rand(2, 3, device="cpu")
+
+
+def test_a_process_without_rows_draws_nothing_of_them() -> None:
+    with drawing_from(ShardGenerator((3, 0), 8, 0, 16, 8)):
+        assert dl.rand(0, 3, device="cpu").shape == (0, 3)
+
+
 def test_a_misaligned_draw_leaves_the_generator_as_it_was() -> None:
     generator = ShardGenerator((3, 7), 1, 4, 16)
     with pytest.raises(MisalignedShard):

@@ -16,7 +16,6 @@ from dl4all.errors import (
     ArgumentError,
     BackendMissingError,
     DataError,
-    DeviceError,
     GradientError,
     UnknownDeviceError,
 )
@@ -44,15 +43,9 @@ def test_modules_are_imported_by_their_paths(name: str) -> None:
 # Devices
 
 
-@pytest.mark.parametrize("space", [dl.cuda, dl.mps, dl.xpu, dl.backends.cudnn, dl.distributed])
+@pytest.mark.parametrize("space", [dl.cuda, dl.mps, dl.xpu, dl.backends.cudnn])
 def test_what_is_not_here_says_no(space: Any) -> None:
     assert space.is_available() is False
-
-
-def test_what_is_only_imported_refuses_when_it_is_called() -> None:
-    for refused in (dl.distributed.init_process_group, dl.distributed.destroy_process_group):
-        with pytest.raises(DeviceError, match=r"use dl\.parallel"):
-            refused()
 
 
 def test_questions_about_cuda() -> None:
