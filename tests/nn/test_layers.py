@@ -119,7 +119,11 @@ def pair(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
 def test_every_layer_is_compared() -> None:
     """Here, or in the file of the tests of its module."""
     own = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
-    own |= {"margin_loss", "lazy", "data_parallel"}  # with losses, parametrizations and the module's interface
+    own |= {
+        "margin_loss",
+        "lazy",
+        "data_parallel",
+    }  # with losses, parametrizations and the module's interface
     layers = [
         value for value in vars(dl.nn).values() if isinstance(value, type) and issubclass(value, dl.nn.Module)
     ]
