@@ -50,9 +50,9 @@ def launch(
     """Run a Python SCRIPT with its ARGS in several processes.
 
     Options go before SCRIPT. Processes of a host get its GPUs one by one, and the CPU where there are no
-    more; a device that the script names, or DL4ALL_DEVICE, goes before. If one fails, all end, and start anew
-    as often as --max-restarts says: Trainer(folder=..., distributed=True).fit(..., resume=True) goes on from
-    its checkpoint then.
+    more; a device that the script, DL4ALL_DEVICE or dl4all.toml names goes before. If one fails, all end, and
+    start anew as often as --max-restarts says: Trainer(folder=..., distributed=True).fit(..., resume=True)
+    goes on from its checkpoint then.
     """
     worker = [*WORKER, script, *args]
     if backend == "mpi":

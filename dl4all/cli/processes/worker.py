@@ -6,6 +6,7 @@ import os
 import sys
 
 from dl4all.cli.script import run_script
+from dl4all.config import device_setting
 from dl4all.distributed.process_group.launch_variables import LAUNCHERS
 from dl4all.runtime.registry import devices
 
@@ -22,7 +23,8 @@ def device_of(local_rank: int) -> str:
 def main() -> int:
     """Run the script that the arguments name; returns its exit status."""
     ranks = (os.environ[names[2]] for names in LAUNCHERS.values() if names[2] in os.environ)
-    os.environ.setdefault("DL4ALL_DEVICE", device_of(int(next(ranks, "0"))))
+    if device_setting() is None:
+        os.environ["DL4ALL_DEVICE"] = device_of(int(next(ranks, "0")))
     return run_script(sys.argv[1], tuple(sys.argv[2:]))
 
 

@@ -36,7 +36,7 @@ def connected(
         DistNetworkError: the others did not come in time.
     """
     member = membership(rank, world_size, address)
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+    if address is None and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         method = "env://"  # torchrun listens at the port already
     else:
         host = f"[{member.master_addr}]" if ":" in member.master_addr else member.master_addr
@@ -52,7 +52,7 @@ def connected(
             f"{member.master_addr}:{member.master_port} within {timeout.total_seconds():g} seconds: {first}. "
             "MASTER_ADDR must name rank 0's host for all, and MASTER_PORT a port that is free there"
         ) from error
-    return GlooTransport(dist.group.WORLD, timeout), member
+    return GlooTransport(dist.group.WORLD), member
 
 
 class GlooTransport:
@@ -60,14 +60,9 @@ class GlooTransport:
 
     computes = frozenset((*map(np.dtype, COMPUTES), BFLOAT16))
 
-    def __init__(self, group: Any, timeout: timedelta) -> None:
-        self._group, self._timeout = group, timeout
+    def __init__(self, group: Any) -> None:
+        self._group = group
         self.rank, self.world_size = dist.get_rank(group), dist.get_world_size(group)
-
-    @property
-    def torch_group(self) -> Any:
-        """The group as hooks of PyTorch take it."""
-        return self._group
 
     def all_reduce(self, array: Array, op: ReduceOp) -> ArrayTransfer:
         return self._begin(dist.all_reduce, _tensor(array), _op(op))
@@ -99,19 +94,20 @@ class GlooTransport:
         received: ArrayTransfer = made
         return received
 
-    def subgroup(self, ranks: Sequence[int]) -> GlooTransport:
+    def subgroup(self, ranks: Sequence[int], timeout: timedelta) -> GlooTransport:
         everybody = dist.get_process_group_ranks(self._group)
         made = dist.new_group(
             [everybody[rank] for rank in ranks],
-            timeout=self._timeout,
+            timeout=timeout,
             backend="gloo",
             use_local_synchronization=True,
         )
-        return GlooTransport(made, self._timeout)
+        return GlooTransport(made)
 
     def close(self) -> None:
-        if dist.is_initialized():  # destroying the group of all destroys the others
+        if self._group is not None:
             dist.destroy_process_group(self._group)
+        self._group = None  # its threads end with the last reference
 
     def _begin(self, collective: Any, *args: Any, **options: Any) -> ArrayTransfer:
         made: ArrayTransfer = collective(*args, group=self._group, async_op=True, **options)

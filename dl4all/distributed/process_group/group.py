@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import logging
 import pickle
@@ -63,6 +64,7 @@ class ProcessGroup:
     def __init__(self, transport: Transport, backend: str, timeout: timedelta, ranks: Sequence[int]) -> None:
         self.transport, self.backend, self.timeout = transport, backend, timeout
         self.ranks = tuple(ranks)
+        self._subgroups: list[ProcessGroup] = []
         self._broken: BaseException | None = None
 
     def rank(self) -> int:
@@ -190,31 +192,37 @@ class ProcessGroup:
 
     def by_first(self, name: str, function: Callable[[], T]) -> T:
         """Call a function in the first process; returns its value, or raises its error, in all of them."""
-        result: T | None = None
+        outcome: tuple[Any, Exception | None] = None, None
         error: Exception | None = None
         if self.rank() == 0:
             try:
-                result = function()
+                outcome = function(), None
             except Exception as raised:  # noqa: BLE001  # raised below, when the others know of it
                 error = raised
-        told = None if error is None else error if isinstance(error, Dl4allError) else DistError(str(error))
-        told = self.broadcast_object(name, told)
-        if error is not None or told is not None:
+                outcome = None, raised if isinstance(raised, Dl4allError) else DistError(str(raised))
+        value, told = self.broadcast_object(name, outcome)
+        if told is not None:
             raise error or told
-        given: T = self.broadcast_object(name, result)
+        given: T = value
         return given
 
     def subgroup(self, name: str, ranks: Sequence[int], timeout: timedelta | None = None) -> ProcessGroup:
         """A group of some of these processes, all of which call this; ranks are those among all."""
         own = [self.rank_of(name, rank) for rank in ranks]
-        transport = self.guarded(name, lambda: self.transport.subgroup(own))
-        return ProcessGroup(transport, self.backend, timeout or self.timeout, ranks)
+        limit = timeout or self.timeout
+        transport = self.guarded(name, lambda: self.transport.subgroup(own, limit))
+        made = ProcessGroup(transport, self.backend, limit, ranks)
+        self._subgroups.append(made)
+        return made
 
     def beside(self, name: str) -> ProcessGroup:
         """A group of the same processes, whose collectives have an order of their own."""
         return self if self.size() == 1 else self.subgroup(name, self.ranks)
 
     def close(self) -> None:
+        """Give up the connections, those of groups that were made of this one first."""
+        while self._subgroups:
+            self._subgroups.pop().close()
         self.transport.close()
 
     # Errors
@@ -315,9 +323,9 @@ def connect(
     name = ALIASES.get(backend, backend)
     if name not in EXTRAS:
         raise ArgumentError(f"[init_process_group] expected a backend, 'gloo' or 'mpi', got {backend!r}")
-    if backend != name and backend is not None:
+    if "nccl" in (backend or ""):
         logger.warning(
-            "[init_process_group] %s is NVIDIA's: arrays go over gloo, through the hosts' memory", backend
+            "[init_process_group] nccl is NVIDIA's: arrays go over gloo, through the hosts' memory"
         )
     package, extra = EXTRAS[name]
     try:
@@ -330,15 +338,18 @@ def connect(
         ) from error
     transport, _member = module.connected(rank, world_size, address, timeout)
     _world = ProcessGroup(transport, name, timeout, range(transport.world_size))
+    # A process must not end while threads of a transport run: C++ would abort it.
+    atexit.register(disconnect)
     return _world
 
 
 def disconnect() -> None:
-    """Give up the group of all processes."""
+    """Give up the group of all processes, and those that were made of it."""
     global _world, _member
-    if _world is not None:
-        _world.close()
-    _world = _member = None
+    atexit.unregister(disconnect)
+    closing, _world, _member = _world, None, None
+    if closing is not None:
+        closing.close()
 
 
 def world() -> ProcessGroup | None:

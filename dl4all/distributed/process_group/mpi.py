@@ -112,14 +112,15 @@ class MpiTransport:
     def receive(self, array: Array, source: int, tag: int) -> ArrayTransfer:
         return self._begun(self._communicator.Irecv(_bytes(array), source, tag))
 
-    def subgroup(self, ranks: Sequence[int]) -> MpiTransport:
+    def subgroup(self, ranks: Sequence[int], timeout: timedelta) -> MpiTransport:
         if len(ranks) == self.world_size:
-            return MpiTransport(self._communicator.Dup(), self._timeout)
+            return MpiTransport(self._communicator.Dup(), timeout)
         chosen = self._communicator.Get_group().Incl(list(ranks))
-        return MpiTransport(self._communicator.Create_group(chosen), self._timeout)
+        return MpiTransport(self._communicator.Create_group(chosen), timeout)
 
     def close(self) -> None:
-        self._communicator.Free()
+        if self._communicator != MPI.COMM_NULL and not MPI.Is_finalized():
+            self._communicator.Free()
 
     def _begun(self, request: Any) -> _Request:
         return _Request(request, self._timeout.total_seconds())

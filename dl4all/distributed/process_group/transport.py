@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Protocol
 
 import numpy as np
@@ -70,7 +71,7 @@ class Transport(Protocol):
 
     def receive(self, array: Array, source: int, tag: int) -> ArrayTransfer: ...
 
-    def subgroup(self, ranks: Sequence[int]) -> Transport:
+    def subgroup(self, ranks: Sequence[int], timeout: timedelta) -> Transport:
         """A transport of its own between some of the processes, which all call this."""
 
     def close(self) -> None:
