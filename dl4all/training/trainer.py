@@ -268,7 +268,7 @@ class Trainer:
         with ExitStack() as stack:
             if self.folder is not None:
                 folder = self.folder
-                by_first(self._processes, lambda: stack.enter_context(lock_folder(folder)) and None)
+                by_first(self._processes, lambda: stack.enter_context(lock_folder(folder)))
             return self._fit(train, epochs, validation, patience, monitor, resume)
 
     def _fit(

@@ -16,7 +16,14 @@ from dl4all.errors import ArgumentError, BackendMissingError, DistError
 from dl4all.multi_device.data_parallel.model_parts import ModelParts
 from dl4all.multi_device.data_parallel.module import DataParallel
 from dl4all.multi_device.data_parallel.peers import NAME, Hook, LayerExchange, NetworkReduction
-from dl4all.multi_device.data_parallel.reduction import Array, Bucket, GradientReduction, SummedBucket
+from dl4all.multi_device.data_parallel.reduction import (
+    Array,
+    Bucket,
+    GradientReduction,
+    buckets_of,
+    reduce,
+)
+from dl4all.multi_device.data_parallel.rendezvous import Rendezvous
 from dl4all.multi_device.data_parallel.shard import PeerExchange
 from dl4all.multi_device.data_parallel.sharded_step import BatchSpan
 from dl4all.nn.module import Module
@@ -204,14 +211,9 @@ class DistributedDataParallel(DataParallel):
         network = NetworkReduction(
             self.process_group, empty=False, before=self._taken_back(), hook=self._hook
         )
-        under_way: list[tuple[Bucket, SummedBucket]] = []
-        for index, bucket in enumerate(self._buckets(parameters)):
-            flat = np.zeros(bucket.size + len(bucket.numbers), bucket.dtype)
-            under_way.append((bucket, network.begin(index, bucket, flat)))
-        for bucket, summed in under_way:
-            summed.wait()
-            used = [bool(flag) for flag in summed.flat[bucket.size :] > 0]
-            for number, gradient in bucket.views(summed.flat, used, self.group.primary).items():
+        buckets = buckets_of(parameters, self._bucket_nbytes)
+        for bucket, flat, used in reduce(buckets, (), Rendezvous(0, 0.0), network):  # no pass: nobody to meet
+            for number, gradient in bucket.views(flat, used, self.group.primary).items():
                 parameters[number].grad = gradient
 
     # What the forward and backward pass of every DataParallel ask

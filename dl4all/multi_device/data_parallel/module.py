@@ -24,7 +24,7 @@ from dl4all.multi_device.data_parallel.broadcast import Broadcast
 from dl4all.multi_device.data_parallel.buffers import Buffers
 from dl4all.multi_device.data_parallel.copies import give_memory
 from dl4all.multi_device.data_parallel.model_parts import ModelParts
-from dl4all.multi_device.data_parallel.reduction import BUCKET_BYTES, Bucket, GradientReduction, buckets_of
+from dl4all.multi_device.data_parallel.reduction import BUCKET_BYTES, GradientReduction, buckets_of
 from dl4all.multi_device.data_parallel.shard import PeerExchange
 from dl4all.multi_device.data_parallel.sharded_step import BatchSpan, ShardedCall, ShardFailure, ShardResult
 from dl4all.multi_device.data_parallel.step_plan import StepPlan, estimate, parameters_of, predict
@@ -386,14 +386,14 @@ class DataParallel(GroupModule):
         inputs: Sequence[Tensor],
     ) -> tuple[list[Tensor | None], list[Tensor | None]]:
         peers, network = self._exchanges(call.span, call.rows)
-        weight = self._weight(call.span, call.rows)
+        buckets, weight = buckets_of(parameters, self._bucket_nbytes), self._weight(call.span, call.rows)
         if weight != 1:
             with tape.gradients(False):
                 grads = [None if grad is None else grad * weight for grad in grads]
         while True:
             try:
                 gradients = sharded_step.backward(
-                    self.group, call, parts, grads, parameters, peers, self._buckets(parameters), network
+                    self.group, call, parts, grads, parameters, peers, buckets, network
                 )
                 break
             except ShardFailure as failure:
@@ -406,9 +406,6 @@ class DataParallel(GroupModule):
             if part.shard.rows:
                 self.balance.estimates[part.replica.device].observe(part.shard.rows, part.seconds)
         return gradients, [sharded_step.input_gradient(call, parts, tensor) for tensor in inputs]
-
-    def _buckets(self, parameters: Sequence[Parameter]) -> list[Bucket]:
-        return buckets_of(parameters, self._bucket_nbytes)
 
 
 @contextlib.contextmanager

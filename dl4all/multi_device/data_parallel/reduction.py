@@ -169,7 +169,7 @@ def reduce(
     under_way: deque[tuple[Bucket, SummedBucket]] = deque()
     for index, bucket in enumerate(buckets):
         fetched = [meeting.take((party, index), party) for party in parties]
-        flat, used = added(bucket, fetched, list(parties), meeting)
+        flat, used = _added(bucket, fetched, parties, meeting)
         if network is None:
             yield bucket, flat, used
             continue
@@ -180,8 +180,8 @@ def reduce(
         yield _arrived(*item)
 
 
-def added(
-    bucket: Bucket, fetched: Sequence[dict[int, Fetch]], parties: list[int], meeting: Rendezvous
+def _added(
+    bucket: Bucket, fetched: Sequence[dict[int, Fetch]], parties: Sequence[int], meeting: Rendezvous
 ) -> tuple[Array, list[bool]]:
     """The sum of several parties' gradients, followed by 1 for each parameter that has one."""
     flat = np.zeros(bucket.size + len(bucket.numbers), bucket.dtype)
