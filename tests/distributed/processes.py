@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -89,16 +88,16 @@ def run_commands(count: int, called: list[str], folder: Path, stopped: int | Non
 
 
 def run_mpi(count: int, program: str, *args: str) -> Ended:
-    """The same over MPI; the output is that of all."""
-    beside = Path(sys.executable).with_name("mpirun")
-    mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
-    assert mpirun is not None, "the test extra brings Open MPI"
-    environment = {k: v for k, v in variables(0, 1, 0).items() if k not in ("RANK", "WORLD_SIZE")}
-    flags = ["--oversubscribe", "--allow-run-as-root", "--mca", "mpi_yield_when_idle", "1", "-n", str(count)]
+    """The same over MPI, by `dl4all launch`; the output is that of all."""
+    return launched(["--backend", "mpi", "-n", str(count)], command(program, "--backend", "mpi", *args)[1:])
+
+
+def launched(options: list[str], script: list[str]) -> Ended:
+    """Run `dl4all launch` with a script and its arguments."""
     begun = time.monotonic()
     ended = subprocess.run(
-        [mpirun, *flags, *command(program, "--backend", "mpi", *args)],
-        env=environment,
+        [sys.executable, "-m", "dl4all", "launch", *options, *script],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "LP_NUM_THREADS": "1"},
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -16,9 +16,12 @@ import numpy.typing as npt
 
 import dl4all as dl
 from dl4all.errors import ArgumentError
+from dl4all.multi_device.data_parallel.balance import Balance, split
+from dl4all.runtime.simulated.description import Failure
+from dl4all.scheduler.cost.simulation import simulated_device
 
 BATCH, STEPS = 60, 8
-GLOO_TIMEOUT = 10.0
+TIMEOUT = 60.0  # seconds: machines that are busy start processes far apart
 CUTS: dict[str, Callable[[int, int], list[int]]] = {
     "even": lambda count, rows: [rows * rank // count for rank in range(count)],
     "uneven": lambda count, rows: [0, 4, 12, 16][:count],
@@ -87,7 +90,7 @@ def train(
     return weights(net)
 
 
-def joined(args: Sequence[str], timeout: float = GLOO_TIMEOUT) -> tuple[int, int, list[str]]:
+def joined(args: Sequence[str], timeout: float = TIMEOUT) -> tuple[int, int, list[str]]:
     """Join the group; returns rank, size, and the arguments that are left."""
     rest = list(args)
     backend = None
@@ -191,12 +194,23 @@ def collectives(*args: str) -> None:
         refused("recv", dl.errors.ShapeError, "that of rank 0 int64", lambda: d.recv(dl.zeros(5), src=0))
     for empty in (dl.zeros(0), dl.zeros(3, 0)):
         d.all_reduce(empty)
-    pair = d.new_group([0, 1])
-    assert (pair is None) == (rank > 1)
+    last = [count - 2, count - 1]
+    pair = d.new_group(last)
+    assert (pair is None) == (rank not in last)
     if pair is not None:
-        x = dl.ones(1)
+        assert (d.get_rank(pair), d.get_world_size(pair)) == (rank - last[0], 2)
+        assert d.get_process_group_ranks(pair) == last
+        x = dl.full((1,), float(rank))
         d.all_reduce(x, group=pair)
-        assert x.item() == 2.0
+        assert x.item() == sum(last)
+        d.broadcast(x.fill_(rank), src=last[1], group=pair)  # ranks are those among all
+        assert x.item() == last[1]
+        net = dl.nn.Linear(1, 1).to("cpu")
+        model = dl.nn.parallel.DistributedDataParallel(net, process_group=pair)
+        model(dl.full((2, 1), float(rank), device="cpu")).mean().backward()
+        assert net.weight.grad is not None
+        assert net.weight.grad.tolist() == [[sum(last) / 2]]
+        x.zero_()
     d.barrier()
     for text, call in (
         ("rank 1: all_reduce of float32 of shape (3,)", lambda: d.all_reduce(dl.ones(2 + (rank == 1)))),
@@ -281,7 +295,7 @@ def trained(options: dict[str, Any]) -> tuple[npt.NDArray[np.float64], list[dict
 
 def dies(stage: str, kind: str) -> None:
     """Train until rank 1 is killed or stopped at a stage; the others say what they met with."""
-    rank, _, _ = joined((), timeout=4.0)
+    rank, _, _ = joined((), timeout={"kill": TIMEOUT, "stop": 8.0}[kind])
     number = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[kind]
 
     def end(*_: Any) -> None:
@@ -323,6 +337,65 @@ def dies(stage: str, kind: str) -> None:
         assert len(model.group) == 2, "a device was taken for failed"
         print("network:", error)
         sys.exit(3)
+
+
+def loses_a_device(folder: str, *failures: str) -> None:
+    """Rank 1 loses the second of its devices in a pass, between exchanges and buckets that leave."""
+    rank, count, _ = joined(())
+    Balance.shares = evenly  # type: ignore[method-assign]  # however small the model is
+    rows = slice(rank * BATCH // count, (rank + 1) * BATCH // count)
+    for number, failure in enumerate(failures):
+        phase, after = failure.split(":")
+        failing = simulated_device(failures=(Failure("lost", phase, int(after)),))
+        group = dl.DeviceGroup(["cpu", failing] if rank == 1 else ["cpu"])
+        wrap = functools.partial(dl.nn.parallel.DistributedDataParallel, devices=group, bucket_cap_mb=0.0003)
+        np.save(Path(folder, f"{number}-{rank}.npy"), train("cpu", wrap, rows))
+        assert list(group.retired) == ([failing] if rank == 1 else [])
+    print("complete")
+
+
+def evenly(self: Balance, rows: int, devices: Sequence[Any]) -> list[int]:
+    """As many rows for each device."""
+    return split(rows, [0.0] * len(devices), [1.0] * len(devices), self.grain)
+
+
+class Noting(dl.nn.Module):
+    """A buffer that follows from the rows of a call, and statistics that do."""
+
+    seen: dl.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm = dl.nn.Linear(1, 2), dl.nn.BatchNorm1d(2)
+        self.register_buffer("seen", dl.zeros(1))
+
+    def forward(self, x: dl.Tensor) -> dl.Tensor:
+        with dl.no_grad():
+            self.seen.copy_(self.seen + x.max())
+        return self.norm(self.layer(x))  # type: ignore[no-any-return]
+
+
+def shares() -> None:
+    """Buffers and orders in which processes would differ: those of rank 0 count."""
+    rank, count, _ = joined(())
+    net = Noting().to("cpu")
+    model = dl.nn.parallel.DistributedDataParallel(net, sync_batch_norm=False)
+    for _ in range(3):  # each pass begins with rank 0's buffer, and adds this process's
+        model(dl.full((4, 1), 10.0**rank, device="cpu") * dl.rand(4, 1, device="cpu").add(1)).sum().backward()
+    before: list[Any] = [None] * count
+    dl.distributed.all_gather_object(before, (net.seen.item(), net.norm.running_mean.tolist()))
+    assert len({mean for mean, _ in before}) == count  # they differ after a pass,
+    assert before[1][0] < 5 + 20  # but do not add up
+    order = dl.data.DataLoader(dl.data.TensorDataset(list(range(40))), 16, shuffle=True, device="cpu")
+    dl.manual_seed(rank)
+    for _ in range(2):
+        own = [index for (rows,) in order.shard(rank, count) for index in rows.tolist()]
+        parts: list[Any] = [None] * count
+        dl.distributed.all_gather_object(parts, own)
+        assert sorted(index for part in parts for index in part) == list(range(40))
+    sampler = dl.data.DistributedSampler(range(10), shuffle=False)
+    assert list(sampler) == list(range(rank, 10, count))
+    print("complete")
 
 
 def differ() -> None:
@@ -404,7 +477,7 @@ def accumulated() -> None:
 
 PROGRAMS: dict[str, Callable[..., None]] = {
     function.__name__: function
-    for function in (data_parallel, collectives, trainer, dies, differ, accumulated)
+    for function in (data_parallel, collectives, trainer, dies, differ, accumulated, loses_a_device, shares)
 }
 
 if __name__ == "__main__":

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError
-from tests.distributed.processes import LIMIT, ROOT, command, free_port, run_ranks
+from tests.distributed.processes import command, free_port, launched, run_ranks
 from tests.distributed.programs import trainer
 
 Result = tuple[Any, Any]
@@ -101,38 +98,9 @@ def test_a_launch_restarts_and_goes_on_with_the_same_bits(tmp_path: Path) -> Non
     together(tmp_path, 2, {"name": "whole", "epochs": 3})
     options = {"name": "killed", "folder": str(tmp_path / "run"), "distributed": True, "epochs": 3}
     text = json.dumps({**options, "resume": True, "die": [1, 2]})
-    program, *arguments = command("trainer", str(tmp_path), text)[1:]
-    ended = subprocess.run(
-        [sys.executable, "-m", "dl4all", "launch", "-n", "2", "--max-restarts", "1", program, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "LP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
+    ended = launched(["-n", "2", "--max-restarts", "1"], command("trainer", str(tmp_path), text)[1:])
+    assert ended.status == 0, ended.output
     same(results(tmp_path, "killed", 2), results(tmp_path, "whole", 2))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--nnodes", "2"], "every host needs --node-rank, from 0 to 1"),
-        (["--nnodes", "2", "--node-rank", "2", "--rdzv-endpoint", "a:1"], "from 0 to 1"),
-        (["--rdzv-endpoint", "nowhere"], "expected --rdzv-endpoint HOST:PORT, got 'nowhere'"),
-        (["--hosts", "a,b"], "run this command on each host"),
-        (["--backend", "mpi", "--max-restarts", "1"], "does not restart"),
-    ],
-)
-def test_bad_launches(arguments: list[str], message: str) -> None:
-    from click.testing import CliRunner
-
-    from dl4all.cli.processes.launch import launch
-
-    found = CliRunner().invoke(launch, [*arguments, __file__])
-    assert isinstance(found.exception, ArgumentError)
-    assert message in str(found.exception)
 
 
 def test_what_a_trainer_cannot_share() -> None:

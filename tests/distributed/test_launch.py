@@ -1,0 +1,101 @@
+"""``dl4all launch``: hosts, logs, devices, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from dl4all.cli.processes import worker
+from dl4all.cli.processes.launch import launch
+from dl4all.errors import ArgumentError
+from tests.distributed.processes import LIMIT, ROOT, free_port
+
+SCRIPT = """
+import sys
+import dl4all as dl
+dl.distributed.init_process_group(timeout=60)
+x = dl.ones(1, device="cpu")
+dl.distributed.all_reduce(x)
+print("rank", dl.distributed.get_rank(), "sum", x.item(), dl.distributed.get_node_local_rank(), sys.argv[1:])
+"""
+
+
+def test_two_hosts_and_logs(tmp_path: Path) -> None:
+    """Two launches on loopback stand for those of two hosts."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "dl4all", "launch", "--nnodes", "2", "-n", "1"]
+    command += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    running = [
+        subprocess.Popen(
+            [*command, "--node-rank", str(host), "--log-dir", tmp_path / f"{host}", script, "--own", "1"],
+            env=environment,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for host in (0, 1)
+    ]
+    try:
+        for host, process in enumerate(running):
+            output, _ = process.communicate(timeout=LIMIT)
+            assert process.returncode == 0
+            line = f"rank {host} sum 2.0 0 ['--own', '1']"
+            assert line in output
+            assert line in "".join(path.read_text() for path in (tmp_path / f"{host}").rglob("stdout.log"))
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("variable", ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"])
+def test_each_process_has_a_gpu_while_there_are_some(
+    variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kinds = ["software", "integrated", "discrete", "discrete", "cpu"]
+    machine = [
+        SimpleNamespace(type=kind, names=(f"vulkan:{n}",), compiles_only=n == 3)
+        for n, kind in enumerate(kinds)
+    ]
+    chosen: list[str] = []
+
+    def run_script(script: str, args: tuple[str, ...]) -> int:
+        chosen.append(os.environ["DL4ALL_DEVICE"])
+        return 0
+
+    monkeypatch.setattr(worker, "devices", lambda: machine)
+    monkeypatch.setattr(worker, "run_script", run_script)
+    monkeypatch.setattr(sys, "argv", ["worker", "script.py"])
+    monkeypatch.chdir(tmp_path)
+    for rank in range(3):
+        monkeypatch.setenv("DL4ALL_DEVICE", "")
+        monkeypatch.setenv(variable, str(rank))
+        assert worker.main() == 0
+    assert chosen == ["vulkan:1", "vulkan:2", "cpu"]
+    monkeypatch.setenv("DL4ALL_DEVICE", "kompute:0")
+    worker.main()
+    assert chosen[-1] == "kompute:0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--nnodes", "2"], "every host needs --node-rank, from 0 to 1"),
+        (["--nnodes", "2", "--node-rank", "2", "--rdzv-endpoint", "a:1"], "from 0 to 1"),
+        (["--rdzv-endpoint", "nowhere"], "expected --rdzv-endpoint HOST:PORT, got 'nowhere'"),
+        (["--hosts", "a,b"], "run this command on each host"),
+        (["--backend", "mpi", "--max-restarts", "1"], "does not restart"),
+    ],
+)
+def test_bad_launches(arguments: list[str], message: str) -> None:
+    found = CliRunner().invoke(launch, [*arguments, __file__])
+    assert isinstance(found.exception, ArgumentError)
+    assert message in str(found.exception)
