@@ -8,6 +8,8 @@
     │   ├── DeviceLostError        the driver gave the device up
     │   ├── ForkError              a forked process uses a device of its parent
     │   ├── CancelledError         a task was cancelled before it ran
+    │   ├── QueueFullError         an inference queue has no room
+    │   ├── InferenceTimeoutError  no device began with a request in time (also a TimeoutError)
     │   ├── OutOfMemoryError       no device or host memory is left    (also a MemoryError)
     │   ├── FallbackError          an op would run on the CPU, which the policy forbids
     │   └── PipelineError          a driver does not build a kernel    (also a ShaderError)
@@ -55,10 +57,12 @@ __all__ = [
     "ForkError",
     "GradientError",
     "GraphError",
+    "InferenceTimeoutError",
     "ModuleError",
     "OperatorError",
     "OutOfMemoryError",
     "PipelineError",
+    "QueueFullError",
     "ResumeError",
     "ShaderError",
     "ShapeError",
@@ -174,6 +178,32 @@ class CancelledError(DeviceError):
     Example:
         >>> import dl4all as dl
         >>> issubclass(dl.errors.CancelledError, dl.errors.DeviceError)
+        True
+    """
+
+
+class QueueFullError(DeviceError):
+    """An inference queue has no room for another request: send fewer, wait longer, or add devices.
+
+    Example:
+        >>> import dl4all as dl
+        >>> group = dl.DeviceGroup(["cpu"])
+        >>> with dl.InferenceQueue(dl.nn.ReLU(), group, max_batch=8, max_wait=0.1, limit=1) as queue:
+        ...     first = queue.submit([1.0])
+        ...     try:
+        ...         queue.submit([2.0], timeout=0)
+        ...     except dl.errors.QueueFullError:
+        ...         print("later")
+        later
+    """
+
+
+class InferenceTimeoutError(DeviceError, TimeoutError):
+    """No device began with a request before it expired; nothing of it was computed.
+
+    Example:
+        >>> import dl4all as dl
+        >>> issubclass(dl.errors.InferenceTimeoutError, TimeoutError)
         True
     """
 

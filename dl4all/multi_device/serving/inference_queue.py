@@ -1,4 +1,4 @@
-"""A queue of single inputs that several devices answer in batches."""
+"""A queue of inputs that several devices answer in batches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import threading
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -17,10 +17,16 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from dl4all.errors import ArgumentError, DeviceError, DeviceLostError
-from dl4all.multi_device.serving.request import Key, Request, host_array
-from dl4all.multi_device.serving.request_buckets import Buckets, choose
+from dl4all.errors import (
+    ArgumentError,
+    DeviceError,
+    DeviceLostError,
+    QueueFullError,
+)
+from dl4all.multi_device.serving.request import Key, Request, SplitRequest, batch_rows, host_array
+from dl4all.multi_device.serving.request_buckets import Buckets, choose, fitting
 from dl4all.multi_device.serving.served_replica import ServedReplica
 from dl4all.nn.module import Module
 from dl4all.runtime import fork, threads
@@ -43,6 +49,9 @@ class InferenceStats:
     """That were answered, failed ones among them."""
     batches: int
     waiting: int
+    """Rows that wait for a device."""
+    batch_sizes: dict[int, int]
+    """How many batches of each number of rows were computed."""
     shares: dict[str, float]
     """The part of the requests that each device answered."""
     latency: dict[int, float]
@@ -72,7 +81,7 @@ class InferenceQueue:
     """Answer requests with a model on several devices, many at once.
 
     Requests of equal shapes and dtypes are computed together, on whichever device is free; so faster devices
-    answer more. Each device has a copy of the model, made now and in inference mode. A request that fails
+    answer more. A request is one input, or several rows that stay together as far as a batch has room. Each device has a copy of the model, made now and in inference mode. A request that fails
     does so alone. A device that is lost or does not answer within ``group.timeout`` is retired, and others
     do its work; one without memory for a batch gets smaller ones from then on.
 
@@ -83,9 +92,10 @@ class InferenceQueue:
         model: takes inputs with a batch axis in front, and returns tensors, or tuples, lists or dicts of
             them, with one too.
         group: the devices.
-        max_batch: requests in a batch, at most.
+        max_batch: rows in a batch, at most.
         max_wait: seconds that a request waits for others to fill its batch.
-        limit: requests that may wait; :meth:`submit` waits for room beyond that.
+        limit: rows that may wait; :meth:`submit` waits for room beyond that.
+        compile: record the model's work for each batch size that occurs, as :func:`dl4all.compile` does.
 
     Raises:
         ArgumentError: a limit is below 1, or `max_wait` below 0.
@@ -110,6 +120,7 @@ class InferenceQueue:
         max_batch: int = 32,
         max_wait: float = 0.002,
         limit: int = 1024,
+        compile: bool = False,
     ) -> None:
         for name, value in (("max_batch", max_batch), ("limit", limit)):
             if value < 1:
@@ -118,15 +129,17 @@ class InferenceQueue:
             raise ArgumentError(f"[InferenceQueue] max_wait must be at least 0 seconds, got {max_wait}")
         self.group = group
         self._virtual = all(device.simulated is not None for device in group.devices)
-        self._replicas = [ServedReplica(model, device, max_batch) for device in group]
+        self._replicas = [ServedReplica(model, device, max_batch, compile) for device in group]
         self._running: dict[ServedReplica, _Batch] = {}
         self._again: deque[_Batch] = deque()  # what a device could not do
         self._buckets = Buckets(max_batch, max_wait, exact=self._virtual)
+        self._most = max_batch
         self._window = 2 * max_batch * len(self._replicas)  # that map() is ahead
         # Free ones, by the virtual times at which they became free: as many as those that wait leave.
         self._limit, self._places = limit, deque([0.0] * limit)
         self._closed = False
-        self._answered = self._batches = 0
+        self._answered = 0
+        self._batch_sizes: Counter[int] = Counter()
         self._latencies: deque[float] = deque(maxlen=REMEMBERED)
         self._alarm = math.inf  # when the watching thread looks again
         self._made_in = fork.generation  # what serves it are threads of this process
@@ -138,21 +151,23 @@ class InferenceQueue:
             threads.begin(threads.start, (watching,))
 
     def __len__(self) -> int:
-        """The number of requests that wait for a device."""
+        """The number of rows that wait for a device."""
         with self._changed.lock:
             return self._waiting()
 
     def _waiting(self) -> int:
-        return len(self._buckets) + sum(len(batch.requests) for batch in self._again)
+        return len(self._buckets) + sum(r.rows for batch in self._again for r in batch.requests)
 
     # For callers
 
-    def submit(self, *inputs: Any, timeout: float | None = None) -> Request:
+    def submit(self, *inputs: Any, timeout: float | None = None, expires: float | None = None) -> Request:
         """Ask for the model's output.
 
         Args:
             inputs: the model's, without the batch axis: tensors, arrays or numbers. They are copied.
-            timeout: seconds to wait for room in the queue.
+            timeout: seconds to wait for room in the queue; 0 does not wait.
+            expires: seconds after which the request fails with ``InferenceTimeoutError`` and leaves the
+                queue, if no device has begun with it.
 
         Returns:
             The request; its ``result()`` is the output without the batch axis, on the CPU.
@@ -160,38 +175,81 @@ class InferenceQueue:
         Raises:
             ArgumentError: there is no input.
             DTypeError: an input is nothing that a tensor can be made of.
-            DeviceError: the queue is closed, had no room in time, or has no device left.
+            QueueFullError: there was no room in time.
+            DeviceError: the queue is closed, or has no device left.
             ForkError: it was made before this process was forked.
         """
+        return self._submit([array[None] for array in map(host_array, inputs)], True, timeout, expires)
+
+    def submit_batch(
+        self, *inputs: Any, timeout: float | None = None, expires: float | None = None
+    ) -> Request:
+        """Ask for the model's output for several rows at once.
+
+        Args:
+            inputs: the model's, with the batch axis in front; each has the same number of rows. More than
+                `max_batch` rows are computed in several batches.
+            timeout, expires: as for :meth:`submit`.
+
+        Returns:
+            The request; its ``result()`` is the output with the batch axis, on the CPU.
+
+        Raises:
+            ShapeError: an input has no batch axis, or inputs differ in rows.
+            ArgumentError: there are more rows than the queue holds.
+            Dl4allError: as :meth:`submit`.
+
+        Example:
+            >>> import dl4all as dl
+            >>> with dl.InferenceQueue(dl.nn.ReLU(), dl.DeviceGroup(["cpu"])) as queue:
+            ...     queue.submit_batch([[-1.0, 2.0], [3.0, -4.0]]).result(timeout=10).tolist()
+            [[0.0, 2.0], [3.0, 0.0]]
+        """
+        return self._submit([host_array(value) for value in inputs], False, timeout, expires)
+
+    def _submit(
+        self, inputs: list[npt.NDArray[Any]], single: bool, timeout: float | None, expires: float | None
+    ) -> Request:
         fork.check_own(self._made_in, "InferenceQueue")
         if not inputs:
             raise ArgumentError("[InferenceQueue] expected the model's inputs, got none")
-        request = Request(tuple(map(host_array, inputs)), self, on_virtual_clock=self._virtual)
-        if not self._changed.wait_for(partial(self._add, request), timeout):
-            raise DeviceError(
+        count = batch_rows(inputs)
+        if count > self._limit:
+            raise ArgumentError(
+                f"[InferenceQueue] {count} rows never fit into a queue of {self._limit}; send fewer at once, or "
+                "raise its limit"
+            )
+        make = partial(Request, owner=self, on_virtual_clock=self._virtual, single=single, expires=expires)
+        starts = range(0, count, self._most)
+        parts = [make(tuple(array[start : start + self._most] for array in inputs)) for start in starts]
+        if not self._changed.wait_for(partial(self._add, parts, count), timeout):
+            raise QueueFullError(
                 f"[InferenceQueue] no room for another request within {timeout} seconds; submit fewer, or "
                 "add devices"
             )
-        return request
+        return parts[0] if len(parts) == 1 else SplitRequest(parts, self)
 
-    def _add(self, request: Request) -> bool:
-        """Let a request wait with others; returns whether there was room."""
-        if not self._places and self._virtual and not self._closed:
+    def _add(self, parts: list[Request], rows: int) -> bool:
+        """Let requests wait with others; returns whether there was room for all of them."""
+        if len(self._places) < rows and self._virtual and not self._closed:
             self._buckets.hurry()  # nothing comes that would fill what waits
             self._dispatch()
         if self._closed:
             raise DeviceError("[InferenceQueue] the queue is closed; make another one")
-        if not self._places:
+        if len(self._places) < rows:
             return False
         _ = self.group.primary  # or say why there is none
-        clock.advance_to(self._places[0])
-        request.send()
-        due = self._buckets.add(request)
-        while self._places and len(self._places) + len(self._buckets) > self._limit:
-            self._places.popleft()
-        self._dispatch()
-        if due < self._alarm and request.state == "waiting":
-            self._wake.put(None)
+        clock.advance_to(self._places[rows - 1])
+        for request in parts:
+            request.send()
+            alarms = self._buckets.add(request), request.deadline or math.inf
+            while self._places and len(self._places) + len(self._buckets) > self._limit:
+                self._places.popleft()
+            self._dispatch()
+            # What could go now and does not is begun by the next device that is free.
+            alarm = min(seconds for seconds in (*alarms, math.inf) if seconds > request.submitted)
+            if alarm < self._alarm and request.state == "waiting":
+                self._wake.put(None)
         return True
 
     def map(self, items: Iterable[Any]) -> Iterator[Any]:
@@ -223,7 +281,8 @@ class InferenceQueue:
             answered = max(1, sum(replica.requests for replica in self._replicas))
             return InferenceStats(
                 requests=self._answered,
-                batches=self._batches,
+                batches=self._batch_sizes.total(),
+                batch_sizes=dict(self._batch_sizes),
                 waiting=self._waiting(),
                 shares={str(replica.device): replica.requests / answered for replica in self._replicas},
                 latency={
@@ -303,12 +362,12 @@ class InferenceQueue:
             able = [replica for replica in free if replica.device not in batch.refused]
             if able:
                 replica = self._choose(able, batch.ready)
-                most = replica.largest
-                begun = _Batch(batch.requests[:most], batch.ready, refused=batch.refused)
+                count = fitting(batch.requests, replica.largest)
+                begun = _Batch(batch.requests[:count], batch.ready, refused=batch.refused)
                 self._running[replica] = begun
                 self._again.remove(batch)
-                if len(batch.requests) > most:
-                    rest = _Batch(batch.requests[most:], batch.ready, refused=batch.refused)
+                if len(batch.requests) > count:
+                    rest = _Batch(batch.requests[count:], batch.ready, refused=batch.refused)
                     self._again.appendleft(rest)
                 self._give(replica, begun)
                 return True
@@ -338,7 +397,7 @@ class InferenceQueue:
 
     def _choose(self, replicas: list[ServedReplica], ready: float) -> ServedReplica:
         free_times = [max(r.free_at, ready) if self._virtual else 0.0 for r in replicas]
-        return replicas[choose(free_times, [r.seconds_per_request for r in replicas])]
+        return replicas[choose(free_times, [r.seconds_per_row for r in replicas])]
 
     def _begin(self, replica: ServedReplica, batch: _Batch) -> None:
         virtual_begin = max(replica.free_at, batch.ready) if self._virtual else batch.ready
@@ -386,13 +445,14 @@ class InferenceQueue:
         if not self._settle(batch):
             return
         requests = list(batch.requests)
+        rows = sum(request.rows for request in requests)
         for request, (state, outcome) in zip(requests, outcomes, strict=True):
             request.end(state, outcome)
         with self._changed.lock:
             self._answered += len(requests)
-            self._batches += 1
+            self._batch_sizes[rows] += 1
             self._latencies.extend(request.ended - request.submitted for request in requests)
-            replica.took(requests[0].ended - batch.begun, len(requests))
+            replica.took(requests[0].ended - batch.begun, len(requests), rows)
             self._release(replica)
 
     def _settle(self, batch: _Batch) -> bool:
@@ -410,15 +470,15 @@ class InferenceQueue:
 
     def _make_smaller(self, replica: ServedReplica, batch: _Batch, error: MemoryError) -> None:
         """A device lacks memory for a batch: give it smaller ones, and this one to whom it fits."""
-        count, refused = len(batch.requests), batch.refused
-        if count == 1:
+        rows, refused = min(replica.largest, sum(r.rows for r in batch.requests)), batch.refused
+        if rows == 1:
             refused |= {replica.device}
             if not set(self.group.alive) - refused:
-                self._answer(replica, batch, [("failed", error)])
+                self._answer(replica, batch, [("failed", error)] * len(batch.requests))
                 return
         if not self._settle(batch):
             return
-        replica.largest = min(replica.largest, max(1, count // 2))
+        replica.largest = max(1, rows // 2)
         with self._changed.lock:
             self._again.append(_Batch(batch.requests, clock.now(), refused=refused))
             self._release(replica)
@@ -451,6 +511,10 @@ class InferenceQueue:
         for replica, batch in overdue:
             self._give_up(replica, batch, self._overdue, clock.now())
         with self._changed.lock:
+            for request in self._buckets.expired(now):
+                request.expire()
+                if self._buckets.remove(request):
+                    self._free_places(clock.now())
             self._dispatch()
             ends = (batch.begun + self.group.timeout for batch in self._running.values())
             self._alarm = min(self._buckets.next_due(now), *ends, now + LOOK_SECONDS)
@@ -470,7 +534,10 @@ def _watch(reference: weakref.ref[InferenceQueue], wake: SimpleQueue[None]) -> N
 
 
 def _begun(requests: list[Request]) -> list[Request]:
-    """The requests that begin now, or have begun; the others were cancelled."""
+    """The requests that begin now, or have begun; the others were cancelled, or it is too late for them."""
+    for request in requests:
+        if request.deadline is not None and request.deadline <= request.seconds():
+            request.expire()
     return [request for request in requests if request.begin() is not None or request.state == "running"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -27,6 +29,12 @@ def choose(free_times: Sequence[float], costs: Sequence[float]) -> int:
     return min(range(len(free_times)), key=lambda i: (free_times[i], costs[i]))
 
 
+def fitting(requests: Sequence[Request], most: int) -> int:
+    """How many requests, from the first on, have at most so many rows together; at least one."""
+    rows = itertools.accumulate(request.rows for request in requests)
+    return max(1, bisect.bisect_right(list(rows), most))
+
+
 class Chosen(NamedTuple):
     """Requests that go together, and since when that could be."""
 
@@ -39,6 +47,7 @@ class _Forming:
     """Requests of one key that will go together."""
 
     requests: list[Request] = field(default_factory=list)
+    rows: int = 0
     hurried: bool = False  # it may go before its time
     closed: bool = False  # it takes no more requests
 
@@ -51,7 +60,7 @@ class Buckets:
     """Requests that wait for others of their shapes and dtypes.
 
     Args:
-        most: requests in a batch.
+        most: rows in a batch. A request that does not fit into the batch that is forming begins another one.
         patience: seconds after which a request goes with those that are there.
         exact: what goes together follows from the times of the requests alone. Otherwise those that are
             here when a device is free go too, even if the batch could have begun before they came. When
@@ -65,7 +74,8 @@ class Buckets:
         self._buckets: dict[Key, deque[_Forming]] = {}
 
     def __len__(self) -> int:
-        return sum(len(forming.requests) for bucket in self._buckets.values() for forming in bucket)
+        """The number of rows that wait."""
+        return sum(forming.rows for bucket in self._buckets.values() for forming in bucket)
 
     def __iter__(self) -> Iterator[Request]:
         for bucket in self._buckets.values():
@@ -78,10 +88,13 @@ class Buckets:
         bucket = self._buckets.setdefault(request.key, deque())
         if bucket and self._exact and request.submitted > bucket[-1].due(self._patience):
             bucket[-1].hurried = bucket[-1].closed = True
-        if not bucket or bucket[-1].closed or len(bucket[-1].requests) == self._most:
-            bucket.append(_Forming([request]))
-        else:
-            bucket[-1].requests.append(request)
+        if not bucket or bucket[-1].closed:
+            bucket.append(_Forming())
+        elif bucket[-1].rows + request.rows > self._most:
+            bucket[-1].hurried |= bucket[-1].rows < self._most  # nothing will fill it
+            bucket.append(_Forming())
+        bucket[-1].requests.append(request)
+        bucket[-1].rows += request.rows
         return bucket[-1].due(self._patience)
 
     def _tidy(self) -> None:
@@ -101,6 +114,7 @@ class Buckets:
                     bucket.remove(forming)
                 else:
                     forming.requests.remove(request)
+                    forming.rows -= request.rows
                 if not bucket:
                     del self._buckets[request.key]
                 return True
@@ -124,23 +138,28 @@ class Buckets:
         return min(ready, key=lambda key: self._buckets[key][0].requests[0].submitted, default=None)
 
     def _is_due(self, forming: _Forming, now: float) -> bool:
-        if forming.hurried or len(forming.requests) == self._most:
+        if forming.hurried or forming.rows >= self._most:
             return True
         return not self._exact and forming.due(self._patience) <= now
 
     def next_due(self, now: float) -> float:
-        """When something that cannot go yet can."""
+        """When something that cannot go yet can, or is too late."""
         self._tidy()
         waiting = (bucket[0] for bucket in self._buckets.values() if not self._is_due(bucket[0], now))
-        return min((forming.due(self._patience) for forming in waiting), default=math.inf)
+        due = min((forming.due(self._patience) for forming in waiting), default=math.inf)
+        return min((r.deadline for r in self if r.deadline is not None), default=due)
+
+    def expired(self, now: float) -> list[Request]:
+        """The requests for which it is too late."""
+        return [request for request in self if request.deadline is not None and request.deadline <= now]
 
     def first(self, key: Key, most: int) -> Chosen:
-        """The first requests of a key, those of a batch and at most `most`."""
+        """The first requests of a key, those of a batch and at most `most` rows, but at least one of them."""
         forming = self._buckets[key][0]
         ready = max(request.submitted for request in forming.requests)
-        if len(forming.requests) < self._most:
+        if forming.rows < self._most:
             ready = max(ready, forming.due(self._patience))
-        return Chosen(forming.requests[:most], ready)
+        return Chosen(forming.requests[: fitting(forming.requests, most)], ready)
 
     def pop(self, key: Key, most: int) -> Chosen:
         """Take what :meth:`first` gives."""
@@ -156,7 +175,7 @@ class Buckets:
         forming = bucket[0]
         left = [request for request in forming.requests if request not in requests]
         forming.hurried |= len(left) < len(forming.requests)
-        forming.requests = left
+        forming.requests, forming.rows = left, sum(request.rows for request in left)
         if not left:
             bucket.popleft()
         if not bucket:

@@ -31,7 +31,7 @@ def requests(*times: float, shape: tuple[int, ...] = (2,)) -> list[Request]:
     made = []
     for seconds in times:
         clock.set_to(seconds)
-        made.append(Request((np.ones(shape, np.float32),), Nobody(), on_virtual_clock=True))
+        made.append(Request((np.ones((1, *shape), np.float32),), Nobody(), on_virtual_clock=True))
     clock.set_to(0.0)
     return made
 
@@ -83,7 +83,7 @@ def test_only_equal_shapes_and_dtypes_go_together() -> None:
     buckets = Buckets(2, 1.0)
     a, b = requests(0.0, 0.3)
     (c,) = requests(0.1, shape=(3,))
-    d = Request((np.ones(2, np.int64),), Nobody(), on_virtual_clock=True)
+    d = Request((np.ones((1, 2), np.int64),), Nobody(), on_virtual_clock=True)
     for request in (a, c, d, b):
         buckets.add(request)
     key = buckets.due(0.3)
@@ -180,7 +180,7 @@ def test_inputs_are_copied_to_the_host(value: Any, dtype: str) -> None:
 
 def test_outputs_come_apart_and_have_memory_of_their_own() -> None:
     x = dl.tensor([[1.0, 2.0], [3.0, 4.0]], device="cpu")
-    first, second = rows((x, [x.sum(1), {"twice": x * 2}]), 2)
+    first, second = rows((x, [x.sum(1), {"twice": x * 2}]), requests(0.0, 0.0))
     assert first[0].tolist() == [1.0, 2.0]
     assert (second[1][0].item(), second[1][1]["twice"].tolist()) == (7.0, [6.0, 8.0])
     assert second[1][0].shape == ()
@@ -196,7 +196,7 @@ def test_outputs_without_a_batch_are_refused(output: Any) -> None:
     with pytest.raises(
         ArgumentError, match=r"\[InferenceQueue\] expected outputs whose first axis is the batch"
     ):
-        rows(output, 2)
+        rows(output, requests(0.0, 0.0))
 
 
 def test_what_was_cut_short_is_in_nobodys_way() -> None:

@@ -18,7 +18,7 @@ def test_it_keeps_the_model_of_its_beginning(device: str) -> None:
     assert not any(p.requires_grad for p in replica._model.parameters())
     dl.nn.init.zeros_(model[0].weight)
     with dl.InferenceQueue(model, dl.DeviceGroup(["cpu"])) as owner:
-        requests = [Request((row,), owner, on_virtual_clock=False) for row in x.numpy()]
+        requests = [Request((row[None],), owner, on_virtual_clock=False) for row in x.numpy()]
         found = replica.compute(requests)
     np.testing.assert_allclose(np.stack(found), expected, rtol=1e-5, atol=1e-6)
     assert all(p.requires_grad for p in model.parameters())
@@ -27,8 +27,8 @@ def test_it_keeps_the_model_of_its_beginning(device: str) -> None:
 
 def test_speeds_are_those_of_late() -> None:
     replica = ServedReplica(dl.nn.Linear(3, 3), dl.device("cpu"), 4)
-    assert replica.seconds_per_request == 0.0
-    replica.took(4.0, 2)
-    assert replica.seconds_per_request == 2.0
-    replica.took(1.0, 1)
-    assert (replica.seconds_per_request, replica.requests) == (1.5, 3)
+    assert replica.seconds_per_row == 0.0
+    replica.took(4.0, 1, 2)
+    assert replica.seconds_per_row == 2.0
+    replica.took(1.0, 2, 1)
+    assert (replica.seconds_per_row, replica.requests) == (1.5, 3)
