@@ -20,6 +20,7 @@ COMMANDS = {
     "profile": "Run a script and show where its time goes.",
     "quantize": "Hold a trained network's weights in fewer bits, and say what that costs.",
     "run": "Compute an ONNX model.",
+    "serve": "Answer requests for models over HTTP and gRPC.",
     "top": "Show what the devices of all processes do.",
     "torch-report": "Show which ops of a PyTorch script run on the CPU.",
     "train": "Train a network from a configuration file.",
@@ -32,6 +33,7 @@ MODULES = {
     "inspect": ("model_files", "inspect_model"),
     "launch": ("processes.launch", "launch"),
     "run": ("run_model", "run_model"),
+    "serve": ("processes.serve", "serve"),
 }
 """The module and the function of commands that have none of their own name."""
 

@@ -98,6 +98,7 @@ class Replica:
             for name in self._names[id(source)] - vars(source).keys():
                 made.pop(name, None)
             self._names[id(source)] = set(vars(source))
+            self._module_of(source)._on_replica(self.device)
         self._seen = Snapshot([self._model, self.module])
 
     def _module_of(self, source: Module) -> Module:
@@ -113,6 +114,7 @@ class Replica:
         made = self._convert(source, made)
         self._modules[id(source)] = source, made
         self._names[id(source)] = set(vars(source))
+        made._on_replica(self.device)
         return made
 
     def _of(self, value: Any) -> Any:

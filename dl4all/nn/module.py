@@ -18,6 +18,7 @@ from dl4all.nn.parameter import Parameter as Parameter
 from dl4all.nn.placement import PlacementMethods
 from dl4all.nn.state import Incompatible, Weights
 from dl4all.nn.summary import Summary, summary
+from dl4all.scheduler.device.device import Device
 from dl4all.tensor.sparse import SparseTensor
 from dl4all.tensor.tensor import Tensor
 
@@ -87,6 +88,12 @@ class Module(HookMethods, PlacementMethods):
         except Dl4allError as error:
             _name_layer(error, self)
             raise
+
+    def _on_replica(self, device: Device) -> None:
+        """Called on a copy that computes on a device, when it has got the attributes of its source.
+
+        What belongs to one module or one device, and is no tensor, module or dict, is made anew here.
+        """
 
     # The tree of modules: nothing but attributes, in the order of their assignment
 

@@ -59,6 +59,13 @@ class EvaluationContext(Untracked):
         inner.opsets = {**self.opsets, **opsets}
         return inner
 
+    def copied(self, uploaded: dict[tuple[int, Device], Tensor]) -> EvaluationContext:
+        """The context of a copy of the model, which other threads may call."""
+        made = self.within({})
+        made.depth, made.waits, made.uploaded = 0, list(self.waits), uploaded
+        made.bodies, made.expanded = dict(self.bodies), dict(self.expanded)
+        return made
+
     def keep(self, array: NDArray) -> NDArray:
         """An array that stays as it is."""
         self.constants[id(array)] = array

@@ -121,6 +121,12 @@ class OnnxModule(Module):
         self._uploaded.clear()
         return self
 
+    def _on_replica(self, device: Device) -> None:
+        self._device = device
+        self._uploaded = {}
+        self._context = self._context.copied(self._uploaded)
+        self._compiled = compile(self._traced)
+
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The outputs for inputs.
 

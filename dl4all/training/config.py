@@ -49,6 +49,7 @@ OPTIMIZERS: dict[str, Factory] = {
 SCHEDULES: dict[str, Factory] = {
     name: getattr(lr_scheduler, name) for name in lr_scheduler.__all__ if name not in _NO_SCHEDULES
 }
+TABLES = ("data", "model", "optimizer", "schedule", "trainer")
 DERIVED_ARGUMENTS = ("in_features", "in_channels", "num_classes", "params", "optimizer", "last_epoch")
 """Arguments that follow from the data or from other tables; a file cannot give them."""
 
@@ -122,6 +123,20 @@ class Config:
     loop: Loop
 
 
+def read_tables(path: str | Path) -> TableReader:
+    """The content of a TOML file, whose tables are to be checked.
+
+    Raises:
+        ConfigError: it cannot be read, or is no TOML.
+    """
+    try:
+        return TableReader(str(path), read_toml(Path(path)))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: is no TOML: {error}") from None
+
+
 def read_config(path: str | Path) -> Config:
     """Read and check a file; :func:`dl4all.training.prepare` builds the run that it describes.
 
@@ -141,15 +156,10 @@ def read_config(path: str | Path) -> Config:
         >>> read_config(path).model.options
         {'hidden': [8]}
     """
-    try:
-        content = read_toml(Path(path))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"{path}: is no TOML: {error}") from None
-    reader = _Reader(str(path), content)
-    top_level = {name: value for name, value in content.items() if name not in _Reader.TABLES}
-    run = reader.dataclass("the file", top_level, Run, also=_Reader.TABLES)
+    reader = read_tables(path)
+    content = reader.content
+    top_level = {name: value for name, value in content.items() if name not in TABLES}
+    run = reader.dataclass("the file", top_level, Run, also=TABLES)
     source, loading = reader.part("data", DATA, Loading)
     return Config(
         str(path),
@@ -163,10 +173,8 @@ def read_config(path: str | Path) -> Config:
     )
 
 
-class _Reader:
+class TableReader:
     """Checks the tables of a file."""
-
-    TABLES = ("data", "model", "optimizer", "schedule", "trainer")
 
     def __init__(self, path: str, content: Mapping[str, Any]) -> None:
         self.path, self.content = path, content

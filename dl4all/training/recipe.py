@@ -7,9 +7,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy.typing as npt
 
 from dl4all import nn
 from dl4all.autograd import no_grad
@@ -110,7 +107,8 @@ def _prepare(
     manual_seed(run.seed)
     train, test = _data_sets(config)
     inputs, targets = train.arrays
-    model = config.model.make(**config.model.options, **_derived_arguments(config.model, inputs, targets))
+    classes = targets.shape[1] if targets.ndim > 1 else int(targets.max()) + 1
+    model = network_of(config.model, inputs.shape[1:], classes)
     with no_grad():  # a mismatch of data and network is an error before the first epoch
         model.eval()(from_numpy(inputs[:1].copy()))
     loader = DataLoader(train, batch, shuffle=True, device=device)
@@ -161,14 +159,16 @@ def _data_sets(config: Config) -> tuple[TensorDataset, TensorDataset | None]:
     return (shifted(train, loading.shift) if loading.shift else train), test
 
 
-def _derived_arguments(
-    model: ConfigTable, inputs: npt.NDArray[Any], targets: npt.NDArray[Any]
-) -> dict[str, int]:
-    """The arguments of a network that follow from the data."""
-    known = inspect.signature(model.make).parameters
-    sizes = {
-        "in_features": math.prod(inputs.shape[1:]),
-        "in_channels": inputs.shape[1],
-        "num_classes": targets.shape[1] if targets.ndim > 1 else int(targets.max()) + 1,
-    }
-    return {name: size for name, size in sizes.items() if name in known}
+def network_of(table: ConfigTable, sample: Sequence[int], classes: int) -> nn.Module:
+    """The network of a table ``[model]``; what the table leaves open follows from the data.
+
+    Args:
+        table: as :func:`dl4all.training.read_config` gives it.
+        sample: the shape of an input without the batch axis.
+        classes: how many numbers an output has.
+    """
+    known = inspect.signature(table.make).parameters
+    sizes = {"in_features": math.prod(sample), "in_channels": [*sample, 1][0], "num_classes": classes}
+    derived = {name: size for name, size in sizes.items() if name in known}
+    made: nn.Module = table.make(**table.options, **derived)
+    return made

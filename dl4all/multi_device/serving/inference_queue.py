@@ -52,6 +52,8 @@ class InferenceStats:
     """Rows that wait for a device."""
     batch_sizes: dict[int, int]
     """How many batches of each number of rows were computed."""
+    batch_seconds: dict[int, float]
+    """How long they took together."""
     shares: dict[str, float]
     """The part of the requests that each device answered."""
     latency: dict[int, float]
@@ -140,6 +142,7 @@ class InferenceQueue:
         self._closed = False
         self._answered = 0
         self._batch_sizes: Counter[int] = Counter()
+        self._batch_seconds: dict[int, float] = {}
         self._latencies: deque[float] = deque(maxlen=REMEMBERED)
         self._alarm = math.inf  # when the watching thread looks again
         self._made_in = fork.generation  # what serves it are threads of this process
@@ -252,6 +255,31 @@ class InferenceQueue:
                 self._wake.put(None)
         return True
 
+    def warm_up(self, *inputs: Any) -> Any:
+        """Compute a batch on each device now, so that the first requests do not wait for kernels.
+
+        Args:
+            inputs: the model's, with the batch axis in front.
+
+        Returns:
+            The output of the first device, on the CPU.
+
+        Raises:
+            Exception: what the model or a device raises.
+
+        Example:
+            >>> import dl4all as dl
+            >>> with dl.InferenceQueue(dl.nn.Linear(4, 2), dl.DeviceGroup(["cpu"])) as queue:
+            ...     queue.warm_up(dl.ones(32, 4, device="cpu")).shape
+            (32, 2)
+        """
+        arrays = tuple(map(host_array, inputs))
+        batch_rows(arrays)
+        request = Request(arrays, self, on_virtual_clock=self._virtual, single=False)
+        tasks = [r.stream.submit(r.compute, [request], name="warm-up") for r in self._replicas]
+        outputs = [task.result()[0] for task in tasks]
+        return outputs[0]
+
     def map(self, items: Iterable[Any]) -> Iterator[Any]:
         """The outputs for many inputs, in their order. A tuple stands for several inputs of the model.
 
@@ -283,6 +311,7 @@ class InferenceQueue:
                 requests=self._answered,
                 batches=self._batch_sizes.total(),
                 batch_sizes=dict(self._batch_sizes),
+                batch_seconds=dict(self._batch_seconds),
                 waiting=self._waiting(),
                 shares={str(replica.device): replica.requests / answered for replica in self._replicas},
                 latency={
@@ -450,9 +479,11 @@ class InferenceQueue:
             request.end(state, outcome)
         with self._changed.lock:
             self._answered += len(requests)
+            seconds = requests[0].ended - batch.begun
             self._batch_sizes[rows] += 1
+            self._batch_seconds[rows] = self._batch_seconds.get(rows, 0.0) + seconds
             self._latencies.extend(request.ended - request.submitted for request in requests)
-            replica.took(requests[0].ended - batch.begun, len(requests), rows)
+            replica.took(seconds, len(requests), rows)
             self._release(replica)
 
     def _settle(self, batch: _Batch) -> bool:

@@ -1,0 +1,187 @@
+"""Requests a second and latencies of ``dl4all serve``, with batches and without, over HTTP and gRPC.
+
+    python benchmarks/serving.py [--device cpu] [--threads 16] [--seconds 4] [--rounds 3] [--json FILE]
+                                 [--peer HTTP_PORT:GRPC_PORT]
+
+One server has the same perceptron, 64-2048-2048-2048-10, twice: with batches of up to 32 rows and with
+batches of one. The clients are threads of tritonclient (``pip install 'tritonclient[http,grpc]'``) in this
+process, so they take their part of the cores. The cases take turns, and the median of the rounds counts:
+
+    many    all threads at once: requests a second
+    lone    one client: the median of its latencies
+    rows    one client that sends 32 rows at once: the median of its latencies
+
+``--peer`` asks another server in turn, one of the same models under the same names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import tritonclient.grpc
+import tritonclient.http
+
+FEATURES, ROWS = 64, 32
+CONFIG = """max_batch_size = {most}
+[[inputs]]
+name = "x"
+datatype = "FP32"
+shape = [-1, 64]
+[[outputs]]
+name = "y"
+datatype = "FP32"
+shape = [-1, 10]
+"""
+MODEL = """import dl4all as dl
+def load():
+    dl.manual_seed(0)
+    return dl.models.MLP(64, [2048, 2048, 2048], 10)
+"""
+PROTOCOLS: dict[str, ModuleType] = {"http": tritonclient.http, "grpc": tritonclient.grpc}
+
+
+def write_repository(folder: Path) -> None:
+    """The perceptron with and without batches."""
+    for name, most in (("batched", ROWS), ("single", 1)):
+        (folder / name / "1").mkdir(parents=True)
+        (folder / name / "config.toml").write_text(CONFIG.format(most=most))
+        (folder / name / "1" / "model.py").write_text(MODEL)
+
+
+@contextlib.contextmanager
+def serving(folder: Path, device: str) -> Iterator[dict[str, str]]:
+    """A server of a repository; where it listens, by protocol."""
+    command = [sys.executable, "-m", "dl4all", "serve", str(folder), "--http-port=0", "--grpc-port=0"]
+    server = subprocess.Popen([*command, "--device", device], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        words = server.stdout.readline().split()
+        yield {url.split("://")[0]: url.split("://")[1] for url in words[1:]}
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+class Client:
+    """A client with a request that it sends again and again."""
+
+    def __init__(self, protocol: str, url: str, model: str, rows: int) -> None:
+        module = PROTOCOLS[protocol]
+        self.client = module.InferenceServerClient(url)
+        x = np.random.default_rng(rows).standard_normal((rows, FEATURES)).astype(np.float32)
+        self.input = module.InferInput("x", [*x.shape], "FP32")
+        self.input.set_data_from_numpy(x)
+        self.model = model
+
+    def ask(self) -> Any:
+        return self.client.infer(self.model, [self.input])
+
+
+def rate(protocol: str, url: str, model: str, threads: int, seconds: float) -> float:
+    """Requests a second of many clients."""
+    counts = [0] * threads
+    begin = threading.Barrier(threads + 1)
+    until = [0.0]
+
+    def work(number: int) -> None:
+        client = Client(protocol, url, model, 1)
+        client.ask()
+        begin.wait()
+        while time.perf_counter() < until[0]:
+            client.ask()
+            counts[number] += 1
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    until[0] = time.perf_counter() + seconds + 1.0  # until all are here; set anew just before
+    while begin.n_waiting < threads:
+        time.sleep(0.01)
+    begun = time.perf_counter()
+    until[0] = begun + seconds
+    begin.wait()
+    for worker in workers:
+        worker.join()
+    return sum(counts) / (time.perf_counter() - begun)
+
+
+def latency(protocol: str, url: str, model: str, rows: int, count: int) -> float:
+    """The median of a lone client's latencies, in milliseconds."""
+    client = Client(protocol, url, model, rows)
+    taken = []
+    for _ in range(count + 10):
+        begun = time.perf_counter()
+        client.ask()
+        taken.append(time.perf_counter() - begun)
+    return statistics.median(taken[10:]) * 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peer", metavar="HTTP:GRPC", help="ports of another server on this host")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    found: dict[str, list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        write_repository(Path(folder))
+        with serving(Path(folder), options.device) as urls:
+            servers = {"": urls}
+            if options.peer:
+                ports = dict(zip(PROTOCOLS, options.peer.split(":"), strict=True))
+                servers["peer "] = {protocol: f"127.0.0.1:{port}" for protocol, port in ports.items()}
+            for _ in range(options.rounds):
+                for prefix, own in servers.items():
+                    for protocol, url in own.items():
+                        key = f"{prefix}{protocol}"
+                        for model in ("batched", "single"):
+                            found[f"{key} many {model}"].append(
+                                rate(protocol, url, model, options.threads, options.seconds)
+                            )
+                            found[f"{key} lone {model}"].append(latency(protocol, url, model, 1, 200))
+                        found[f"{key} rows batched"].append(latency(protocol, url, "batched", ROWS, 200))
+    medians = {name: statistics.median(values) for name, values in found.items()}
+    for prefix in servers:
+        for protocol in PROTOCOLS:
+            key = f"{prefix}{protocol}"
+            many, lone = f"{key} many", f"{key} lone"
+            medians[f"{key}: many, batched to single"] = (
+                medians[f"{many} batched"] / medians[f"{many} single"]
+            )
+            medians[f"{key}: lone, batched to single"] = (
+                medians[f"{lone} batched"] / medians[f"{lone} single"]
+            )
+            medians[f"{key}: 32 rows to one"] = medians[f"{key} rows batched"] / medians[f"{lone} batched"]
+            if prefix:
+                medians[f"{protocol}: many, to the peer"] = (
+                    medians[f"{protocol} many batched"] / medians[f"{many} batched"]
+                )
+    for name, value in medians.items():
+        print(f"{name:40} {value:10.2f}")
+    if options.json:
+        options.json.write_text(
+            json.dumps({"options": vars(options) | {"json": None}, "medians": medians}, indent=1)
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The Open Inference Protocol: what goes over the wire, and who answers it."""

@@ -1,0 +1,217 @@
+"""The protocol over HTTP: routes of a Starlette application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from dl4all.serving.metrics import Metrics
+from dl4all.serving.protocol import descriptions
+from dl4all.serving.protocol.http_body import HEADER, check_size, decompressed, read_body, write_body
+from dl4all.serving.protocol.inference import InferenceRequest
+from dl4all.serving.request_error import Reason, RequestError, invalid
+from dl4all.serving.served_model import ServedModel
+from dl4all.serving.served_models import ServedModels, reason_of
+
+BODY_SECONDS = 60.0
+"""In which a body must have come."""
+COMPRESSED_FROM = 1024  # bytes; smaller answers gain nothing
+PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def application(models: ServedModels, metrics: Metrics) -> Starlette:
+    """The application of a server: what it answers at which path."""
+    routes = _Routes(models, metrics)
+    model = "/v2/models/{name}"
+    both = [model, model + "/versions/{version}"]
+    found = [
+        Route("/v2", _answering(routes.server)),
+        Route("/v2/health/live", _answering(routes.live)),
+        Route("/v2/health/ready", _answering(routes.ready)),
+        Route("/v2/models/stats", _answering(routes.all_statistics)),
+        Route("/v2/repository/index", _answering(routes.index), methods=["POST"]),
+        Route("/v2/repository/models/{name}/load", _answering(routes.load), methods=["POST"]),
+        Route("/v2/repository/models/{name}/unload", _answering(routes.unload), methods=["POST"]),
+        Route("/metrics", _answering(routes.metrics)),
+    ]
+    for path in both:
+        found += [
+            Route(path + "/infer", _answering(routes.infer), methods=["POST"]),
+            Route(path, _answering(routes.model)),
+            Route(path + "/ready", _answering(routes.model_ready)),
+            Route(path + "/config", _answering(routes.config)),
+            Route(path + "/stats", _answering(routes.statistics)),
+        ]
+    compression = Middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM, compresslevel=1)
+    return Starlette(routes=found, middleware=[compression])
+
+
+def _answering(endpoint: Endpoint) -> Endpoint:
+    """An endpoint that answers by a reason where it fails."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except ClientDisconnect:
+            return Response(status_code=Reason.GONE.http)
+        except Exception as error:
+            refused = reason_of(error)
+            headers = {"Retry-After": "1"} if refused.reason.http == Reason.FULL.http else None
+            return JSONResponse({"error": str(refused)}, refused.reason.http, headers)
+
+    return answer
+
+
+class _Routes:
+    """The endpoints."""
+
+    def __init__(self, models: ServedModels, metrics: Metrics) -> None:
+        self._models, self._metrics = models, metrics
+
+    def _model(self, request: Request) -> ServedModel:
+        found = request.path_params
+        return self._models.get(found["name"], found.get("version", ""))
+
+    async def live(self, request: Request) -> Response:
+        return Response()
+
+    async def ready(self, request: Request) -> Response:
+        return Response(status_code=200 if self._models.ready else 503)
+
+    async def server(self, request: Request) -> Response:
+        return JSONResponse(descriptions.of_server())
+
+    async def model(self, request: Request) -> Response:
+        return JSONResponse(descriptions.of_model(self._model(request)))
+
+    async def model_ready(self, request: Request) -> Response:
+        return Response(status_code=200 if self._model(request).ready else 503)
+
+    async def config(self, request: Request) -> Response:
+        return JSONResponse(descriptions.of_config(self._model(request)))
+
+    async def statistics(self, request: Request) -> Response:
+        return JSONResponse({"model_stats": [descriptions.of_statistics(self._model(request))]})
+
+    async def all_statistics(self, request: Request) -> Response:
+        served = self._models.by_name.values()
+        return JSONResponse({"model_stats": [descriptions.of_statistics(model) for model in served]})
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self._metrics.text(), headers={"Content-Type": PROMETHEUS_TEXT})
+
+    async def index(self, request: Request) -> Response:
+        wanted = await _json(request)
+        ready = wanted.get("ready", False) is True
+        return JSONResponse([entry._asdict() for entry in self._models.index(ready)])
+
+    async def load(self, request: Request) -> Response:
+        # Triton's clients may send files and settings along, which are not taken: code comes from the folder
+        if (await _json(request)).get("parameters"):
+            raise invalid("a model is loaded as its folder says; parameters are not supported")
+        await self._models.load(request.path_params["name"])
+        return JSONResponse({})
+
+    async def unload(self, request: Request) -> Response:
+        await self._models.unload(request.path_params["name"])
+        return JSONResponse({})
+
+    async def infer(self, request: Request) -> Response:
+        found = request.path_params
+        name, version = found["name"], found.get("version", "")
+        with InferenceRequest(self._models, self._metrics, name, version, "http") as inference:
+            inference.model()  # or say so before the body comes
+            encoding = request.headers.get("content-encoding", "")
+            body = read_body(decompressed(await _body(request), encoding), request.headers.get(HEADER))
+            with _cancelled_when_gone(request):
+                model, results = await inference.answer(body.inputs, body.outputs, body.seconds)
+            datatypes = {spec.name: spec.datatype for spec in model.config.outputs}
+            content, length = write_body(model.name, model.version, body, results, datatypes)
+        if length is None:
+            return Response(content, media_type="application/json")
+        return Response(content, media_type="application/octet-stream", headers={HEADER: str(length)})
+
+
+@contextlib.contextmanager
+def _cancelled_when_gone(request: Request) -> Iterator[None]:
+    """Cancel what waits within when the client leaves: after its body nothing else comes.
+
+    Raises:
+        RequestError: it has left.
+    """
+    task, waits = asyncio.current_task(), True
+
+    def leave(message: asyncio.Task[Any]) -> None:
+        if waits and task is not None and not message.cancelled():
+            task.cancel()
+
+    message = asyncio.ensure_future(request.receive())
+    message.add_done_callback(leave)
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise RequestError(Reason.GONE, "the client has left") from None
+    finally:
+        waits = False
+        message.cancel()
+
+
+async def _body(request: Request) -> bytes:
+    """The bytes of a body.
+
+    Raises:
+        RequestError: it is too large, or too slow.
+    """
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal():
+        check_size(int(declared[:20]))
+    first = await request.receive()
+    if first["type"] == "http.request" and not first.get("more_body"):
+        body: bytes = first.get("body", b"")
+        check_size(len(body))
+        return body
+    try:
+        return await asyncio.wait_for(_rest(request, first), BODY_SECONDS)
+    except asyncio.TimeoutError:
+        raise RequestError(Reason.SLOW, f"the body did not come within {BODY_SECONDS:.0f} seconds") from None
+
+
+async def _rest(request: Request, message: Any) -> bytes:
+    chunks, size = [], 0
+    while True:
+        if message["type"] == "http.disconnect":
+            raise RequestError(Reason.GONE, "the client has left")
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        check_size(size)
+        if not message.get("more_body"):
+            return b"".join(chunks)
+        message = await request.receive()
+
+
+async def _json(request: Request) -> dict[str, Any]:
+    """The object that a body holds; an empty one where there is none.
+
+    Raises:
+        RequestError: it is something else.
+    """
+    body = await _body(request)
+    try:
+        content = json.loads(body) if body.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"the body is no JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise invalid("the body must be an object")
+    return content

@@ -1,0 +1,248 @@
+"""A server of models: HTTP and gRPC in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Literal
+
+from dl4all.errors import ArgumentError, BackendMissingError, ConfigError
+from dl4all.nn.module import Module
+from dl4all.serving.model_config import NAME, ModelConfig, TensorSpec, checked_config
+from dl4all.serving.repository import Repository
+from dl4all.serving.served_model import ServedModel
+from dl4all.serving.served_models import ServedModels
+
+try:
+    import grpc
+    import uvicorn
+
+    from dl4all.serving.metrics import Metrics
+    from dl4all.serving.protocol.grpc_service import add_services
+    from dl4all.serving.protocol.http_body import MOST_BYTES
+    from dl4all.serving.protocol.http_routes import application
+except ImportError as error:
+    raise BackendMissingError(
+        f"[serve] {error.name} is not installed: pip install 'dl4all[serve]'"
+    ) from None
+
+GRACE_SECONDS = 30.0
+"""For requests that are under way when the server is to stop."""
+BACKLOG = 2048
+"""Connections that wait to be accepted."""
+IDLE_SECONDS = 75
+"""After which an idle connection is closed: later than proxies close theirs, so that none is lost between."""
+
+
+class Server:
+    """Serve models over HTTP and gRPC.
+
+    Args:
+        repository: a folder of models; see :doc:`/serving`. Others are added by :meth:`add`.
+        host: the address to listen at.
+        http_port, grpc_port: 0 for any that is free.
+        devices: names, ``["auto"]``, or ``["all"]`` for all of this machine.
+        model_control_mode: ``"explicit"`` lets clients load and unload models.
+
+    Attributes:
+        http_url, grpc_url: where it listens, such as ``"127.0.0.1:8000"``, once it does.
+
+    Raises:
+        ConfigError: the repository is no folder.
+        BackendMissingError: a package is not installed: ``pip install 'dl4all[serve]'``.
+
+    Example:
+        >>> import dl4all as dl
+        >>> import urllib.request
+        >>> server = dl.serving.Server(http_port=0, grpc_port=0, devices=["cpu"])
+        >>> spec = [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
+        >>> server.add("relu", dl.nn.ReLU(), inputs=spec, outputs=[{**spec[0], "name": "y"}])
+        >>> with server:
+        ...     address = f"http://{server.http_url}/v2/models/relu/infer"
+        ...     tensor = b'{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [-1, 2, -3, 4]}'
+        ...     answer = urllib.request.urlopen(address, b'{"inputs": [' + tensor + b"]}").read()
+        >>> answer[-31:]
+        b'"shape":[1,4],"data":[0.0,2.0,0.0,4.0]}]}'
+    """
+
+    def __init__(
+        self,
+        repository: str | Path | None = None,
+        *,
+        host: str = "127.0.0.1",
+        http_port: int = 8000,
+        grpc_port: int = 8001,
+        devices: Sequence[str] = ("auto",),
+        model_control_mode: Literal["none", "explicit"] = "none",
+    ) -> None:
+        if model_control_mode not in ("none", "explicit"):
+            raise ArgumentError(f"[serve] model_control_mode is none or explicit, got {model_control_mode!r}")
+        folder = None if repository is None else Repository(Path(repository))
+        self._models = ServedModels(folder, devices, model_control_mode == "explicit")
+        self._metrics = Metrics(self._models)
+        self._host, self._ports = host, (http_port, grpc_port)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
+        self.http_url = self.grpc_url = ""
+
+    def add(
+        self,
+        name: str,
+        module: Module,
+        inputs: Sequence[TensorSpec | Mapping[str, Any]],
+        outputs: Sequence[TensorSpec | Mapping[str, Any]],
+        *,
+        version: str = "1",
+        **settings: Any,
+    ) -> None:
+        """Serve a module, in the place of one of the same name; a copy of its present weights.
+
+        Args:
+            name: by which clients ask for it.
+            module: its inputs and outputs have the batch as first axis.
+            inputs, outputs: in the order of its arguments and results: :class:`TensorSpec`, or dicts with
+                ``name``, ``datatype`` and ``shape``.
+            version: a number.
+            settings: further fields of :class:`ModelConfig`.
+
+        Raises:
+            ConfigError: a setting is out of its range.
+            RequestError: the module returns something else than `outputs` say.
+        """
+        if not NAME.fullmatch(name) or not version.isdecimal():
+            raise ConfigError(f"[serve] expected a name of letters and a numeric version, got {name!r}, {version!r}")
+        config = ModelConfig(_specs(inputs), _specs(outputs), **settings)
+        checked_config(config, f"[serve] {name}")
+        made = ServedModel(name, version, module, config, self._models.devices)
+        self._in_loop(lambda: self._models.put(made))
+
+    def _in_loop(self, function: Callable[[], None]) -> None:
+        """Call a function in the thread of the event loop, or here while there is none."""
+        if self._loop is None:
+            function()
+            return
+        done: Future[None] = Future()
+
+        def call() -> None:
+            function()
+            done.set_result(None)
+
+        self._loop.call_soon_threadsafe(call)
+        done.result()
+
+    def start(self) -> None:
+        """Listen, in a thread; returns when requests are answered.
+
+        Raises:
+            OSError: a port is taken.
+        """
+        ready: Future[None] = Future()
+        target = lambda: asyncio.run(self._serve(ready))  # noqa: E731
+        self._thread = threading.Thread(target=target, name="serving", daemon=True)
+        self._thread.start()
+        ready.result()
+
+    def stop(self) -> None:
+        """Answer what is under way, and end."""
+        if self._loop is not None and self._stopped is not None:
+            self._loop.call_soon_threadsafe(self._stopped.set)
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def run(self, ready: Callable[[], None]) -> None:
+        """Listen until SIGTERM or SIGINT comes; in the main thread.
+
+        Args:
+            ready: called when requests are answered.
+        """
+        listening: Future[None] = Future()
+        listening.add_done_callback(lambda done: None if done.exception() else ready())
+        asyncio.run(self._serve(listening, (signal.SIGTERM, signal.SIGINT)))
+
+    async def _serve(self, ready: Future[None], signals: Sequence[signal.Signals] = ()) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+        for number in signals:
+            self._loop.add_signal_handler(number, self._stopped.set)
+        try:
+            await asyncio.to_thread(self._models.load_all)
+            sockets = [_listening(self._host, self._ports[0])]
+            rpc = grpc.aio.server(
+                options=[
+                    ("grpc.max_receive_message_length", MOST_BYTES),
+                    ("grpc.max_send_message_length", -1),
+                    ("grpc.so_reuseport", 0),
+                ]
+            )
+            add_services(rpc, self._models, self._metrics)
+            grpc_port = rpc.add_insecure_port(f"{self._host}:{self._ports[1]}")
+            await rpc.start()
+        except BaseException as error:
+            await self._models.stop()
+            self._loop = None
+            ready.set_exception(error)
+            raise
+        self.http_url = f"{self._host}:{sockets[0].getsockname()[1]}"
+        self.grpc_url = f"{self._host}:{grpc_port}"
+        http = _HttpServer(
+            uvicorn.Config(
+                application(self._models, self._metrics),
+                http="httptools",
+                loop="none",
+                lifespan="off",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=IDLE_SECONDS,
+                timeout_graceful_shutdown=int(GRACE_SECONDS),
+            )
+        )
+        serving = asyncio.create_task(http.serve(sockets))
+        ready.set_result(None)
+        stopped = asyncio.create_task(self._stopped.wait())
+        await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        self._models.stopping = True  # not ready from now on
+        http.should_exit = True
+        await asyncio.gather(serving, rpc.stop(GRACE_SECONDS))
+        await self._models.stop()
+        self._loop = None
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn without its handlers of signals: they would raise SIGTERM again when all has ended in peace."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # By its protocol asyncio knows that connections are TCP's, and sends small packets at once.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind((host, port))
+    made.listen(BACKLOG)
+    return made
+
+
+def _specs(given: Sequence[TensorSpec | Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
+    return tuple(spec if isinstance(spec, TensorSpec) else TensorSpec(**spec) for spec in given)
