@@ -21,6 +21,7 @@ from dl4all import (
     onnx,
     optim,
     quantization,
+    serving,
     training,
 )
 from dl4all.amp import (
@@ -226,6 +227,7 @@ __all__ = [
     "quantization",
     "quint8",
     "save",
+    "serving",
     "set_default_device",
     "set_float32_matmul_precision",
     "set_grad_enabled",

@@ -63,6 +63,7 @@ LAYERS = (
     ("dl4all.training", "dl4all.onnx"),
     ("dl4all.pytorch",),
     ("dl4all.pytorch.missing", "dl4all.pytorch.names"),
+    ("dl4all.serving",),
     ("dl4all.public",),
     ("dl4all",),  # what people import
     ("dl4all.pytorch.device",),  # what they import beside PyTorch
@@ -80,6 +81,11 @@ OUTSIDE = {
     "onnx": "dl4all.onnx.dtypes",
     "llvmlite": "dl4all.runtime.cpu.llvm",
     "einops": "dl4all.pytorch.names.einops",
+    "starlette": "dl4all.serving.protocol.http_routes",
+    "uvicorn": "dl4all.serving.server",
+    "grpc": "dl4all.serving.server dl4all.serving.protocol.grpc_service",
+    "grpc_health": "dl4all.serving.protocol.grpc_service",
+    "prometheus_client": "dl4all.serving.metrics",
 }
 
 

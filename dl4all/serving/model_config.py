@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dl4all.errors import ConfigError
 from dl4all.serving.datatypes import DATATYPES
@@ -127,8 +126,8 @@ def _check_spec(spec: TensorSpec, source: str) -> None:
         raise ConfigError(f"{source}: a name has 1 to 200 characters")
     if spec.datatype not in DATATYPES:
         raise ConfigError(
-            f"{source}: there is no datatype {spec.datatype!r}{nearest(spec.datatype, DATATYPES)}; use one of "
-            f"{', '.join(DATATYPES)}"
+            f"{source}: there is no datatype {spec.datatype!r}{nearest(spec.datatype, DATATYPES)}; use one "
+            f"of {', '.join(DATATYPES)}"
         )
     if not 1 <= len(spec.shape) <= 8 or spec.shape[0] != -1:
         raise ConfigError(

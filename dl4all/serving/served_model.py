@@ -154,7 +154,9 @@ class ServedModel:
             arrays.append(to_held(array))
         if len({array.shape[0] for array in arrays}) > 1 or not arrays[0].shape[0]:
             shapes = ", ".join(str([*array.shape]) for array in arrays)
-            raise invalid(f"inputs must have the same number of rows, at least 1, as first size; got {shapes}")
+            raise invalid(
+                f"inputs must have the same number of rows, at least 1, as first size; got {shapes}"
+            )
         return arrays
 
     async def infer(self, given: Mapping[str, NDArray], seconds: float | None = None) -> Answer:
@@ -228,8 +230,8 @@ class ServedModel:
         if array.dtype != held(spec.datatype) or not spec.takes(array.shape):
             raise RequestError(
                 Reason.FAILED,
-                f"output {spec.name!r} of model {self.name!r} is {array.dtype} of shape {[*array.shape]}; its "
-                f"settings say {spec.datatype} of shape {[*spec.shape]}",
+                f"output {spec.name!r} of model {self.name!r} is {array.dtype} of shape {[*array.shape]}; "
+                f"its settings say {spec.datatype} of shape {[*spec.shape]}",
             )
         return from_held(array, spec.datatype)
 

@@ -28,9 +28,7 @@ try:
     from dl4all.serving.protocol.http_body import MOST_BYTES
     from dl4all.serving.protocol.http_routes import application
 except ImportError as error:
-    raise BackendMissingError(
-        f"[serve] {error.name} is not installed: pip install 'dl4all[serve]'"
-    ) from None
+    raise BackendMissingError(f"[serve] {error.name} is not installed: pip install 'dl4all[serve]'") from None
 
 GRACE_SECONDS = 30.0
 """For requests that are under way when the server is to stop."""
@@ -117,7 +115,9 @@ class Server:
             RequestError: the module returns something else than `outputs` say.
         """
         if not NAME.fullmatch(name) or not version.isdecimal():
-            raise ConfigError(f"[serve] expected a name of letters and a numeric version, got {name!r}, {version!r}")
+            raise ConfigError(
+                f"[serve] expected a name of letters and a numeric version, got {name!r}, {version!r}"
+            )
         config = ModelConfig(_specs(inputs), _specs(outputs), **settings)
         checked_config(config, f"[serve] {name}")
         made = ServedModel(name, version, module, config, self._models.devices)
@@ -208,6 +208,7 @@ class Server:
                 ws="none",
                 log_config=None,
                 access_log=False,
+                proxy_headers=False,
                 server_header=False,
                 timeout_keep_alive=IDLE_SECONDS,
                 timeout_graceful_shutdown=int(GRACE_SECONDS),

@@ -13,7 +13,9 @@ import click
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--http-port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0: any.")
 @click.option("--grpc-port", default=8001, show_default=True, type=click.IntRange(0, 65535), help="0: any.")
-@click.option("--device", "devices", multiple=True, default=["auto"], help="One, several by repeating, or all.")
+@click.option(
+    "--device", "devices", multiple=True, default=["auto"], help="One, several by repeating, or all."
+)
 @click.option(
     "--model-control-mode",
     type=click.Choice(["none", "explicit"]),

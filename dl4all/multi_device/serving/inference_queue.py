@@ -83,9 +83,10 @@ class InferenceQueue:
     """Answer requests with a model on several devices, many at once.
 
     Requests of equal shapes and dtypes are computed together, on whichever device is free; so faster devices
-    answer more. A request is one input, or several rows that stay together as far as a batch has room. Each device has a copy of the model, made now and in inference mode. A request that fails
-    does so alone. A device that is lost or does not answer within ``group.timeout`` is retired, and others
-    do its work; one without memory for a batch gets smaller ones from then on.
+    answer more. A request is one input, or several rows that stay together as far as a batch has room. Each
+    device has a copy of the model, made now and in inference mode. A request that fails does so alone. A
+    device that is lost or does not answer within ``group.timeout`` is retired, and others do its work; one
+    without memory for a batch gets smaller ones from then on.
 
     Any number of threads may submit. On simulated devices everything takes its time on the virtual clock; a
     batch that is not full goes there when somebody waits for it, or a request comes later than `max_wait`.
@@ -219,8 +220,8 @@ class InferenceQueue:
         count = batch_rows(inputs)
         if count > self._limit:
             raise ArgumentError(
-                f"[InferenceQueue] {count} rows never fit into a queue of {self._limit}; send fewer at once, or "
-                "raise its limit"
+                f"[InferenceQueue] {count} rows never fit into a queue of {self._limit}; send fewer at once, "
+                "or raise its limit"
             )
         make = partial(Request, owner=self, on_virtual_clock=self._virtual, single=single, expires=expires)
         starts = range(0, count, self._most)
@@ -475,15 +476,16 @@ class InferenceQueue:
             return
         requests = list(batch.requests)
         rows = sum(request.rows for request in requests)
+        with self._changed.lock:  # before anybody hears of it
+            seconds = requests[0].seconds() - batch.begun
+            self._answered += len(requests)
+            self._batch_sizes[rows] += 1
+            self._batch_seconds[rows] = self._batch_seconds.get(rows, 0.0) + seconds
+            replica.took(seconds, len(requests), rows)
         for request, (state, outcome) in zip(requests, outcomes, strict=True):
             request.end(state, outcome)
         with self._changed.lock:
-            self._answered += len(requests)
-            seconds = requests[0].ended - batch.begun
-            self._batch_sizes[rows] += 1
-            self._batch_seconds[rows] = self._batch_seconds.get(rows, 0.0) + seconds
             self._latencies.extend(request.ended - request.submitted for request in requests)
-            replica.took(seconds, len(requests), rows)
             self._release(replica)
 
     def _settle(self, batch: _Batch) -> bool:

@@ -42,7 +42,7 @@ class ServedReplica:
         self._call = compile(self._model) if compiled else self._model
 
     def compute(self, requests: list[Request]) -> list[Any]:
-        """The outputs of several requests of one key, on the CPU; computed piece by piece if they are large."""
+        """The outputs of several requests of one key, on the CPU. Large ones are computed piece by piece."""
         parts = [request.inputs for request in requests]
         inputs = [concatenated(arrays) for arrays in zip(*parts, strict=True)]
         with no_grad(), phase("forward"):

@@ -70,7 +70,10 @@ def of_statistics(model: ServedModel) -> Description:
             "compute_output": _duration(Durations()),
         },
         "batch_stats": [
-            {"batch_size": size, "compute_infer": {"count": count, "ns": int(stats.batch_seconds[size] * 1e9)}}
+            {
+                "batch_size": size,
+                "compute_infer": {"count": count, "ns": int(stats.batch_seconds[size] * 1e9)},
+            }
             for size, count in sorted(stats.batch_sizes.items())
         ],
     }

@@ -55,7 +55,7 @@ Method = Callable[[Any, Context], Awaitable[Message]]
 def add_services(server: grpc.aio.Server, models: ServedModels, metrics: Metrics) -> None:
     """Let a server answer the protocol's calls, and those of ``grpc.health.v1``."""
     service = _Service(models, metrics)
-    methods = {
+    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         name: grpc.unary_unary_rpc_method_handler(
             _answering(getattr(service, name), getattr(messages, f"{name}Request")),
             response_serializer=getattr(messages, f"{name}Response").SerializeToString,
@@ -76,7 +76,7 @@ def _answering(method: Method, request_type: Any) -> Callable[[bytes, Context], 
             except DecodeError:
                 raise invalid(f"the request is no {request_type.DESCRIPTOR.name}") from None
             return await method(request, context)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # the client gets its reason
             await _abort(context, reason_of(error))
 
     return answer
@@ -151,7 +151,9 @@ class _Service:
             outputs = _wanted(request)
             timeout = request.parameters.get("timeout")
             inputs = read_inputs(request)
-            model, results = await inference.answer(inputs, outputs or None, patience(timeout and _number(timeout)))
+            model, results = await inference.answer(
+                inputs, outputs or None, patience(timeout and _number(timeout))
+            )
             return write_response(request.id, model, {name: results[name] for name in outputs or results})
 
 

@@ -71,7 +71,9 @@ def check_size(size: int) -> None:
         RequestError: a body is too large.
     """
     if size > MOST_BYTES:
-        raise RequestError(Reason.TOO_LARGE, f"a body has at most {MOST_BYTES} bytes; send fewer rows at once")
+        raise RequestError(
+            Reason.TOO_LARGE, f"a body has at most {MOST_BYTES} bytes; send fewer rows at once"
+        )
 
 
 def read_body(body: bytes, header: str | None) -> InferenceBody:
@@ -106,7 +108,9 @@ def read_body(body: bytes, header: str | None) -> InferenceBody:
             inputs[name] = _from_json(entry.get("data"), name, dtype, shape)
             continue
         if type(size) is not int or not 0 <= size <= len(tail) - begin:
-            raise invalid(f"input {name!r} has binary_data_size {str(size)[:20]}; {len(tail) - begin} bytes are left")
+            raise invalid(
+                f"input {name!r} has binary_data_size {str(size)[:20]}; {len(tail) - begin} bytes are left"
+            )
         inputs[name] = from_bytes(tail[begin : begin + size], name, dtype, shape)
         begin += size
     if begin != len(tail):
@@ -167,7 +171,9 @@ def checked_shape(name: str, shape: Sequence[Any]) -> tuple[int, ...]:
         RequestError: it is none.
     """
     if len(shape) > MOST_SIZES or not all(type(size) is int and 0 <= size < 1 << 31 for size in shape):
-        raise invalid(f"input {name[:60]!r} has the shape {str(shape)[:80]}; sizes are integers, at most {MOST_SIZES}")
+        raise invalid(
+            f"input {name[:60]!r} has the shape {str(shape)[:80]}; sizes are integers, at most {MOST_SIZES}"
+        )
     return tuple(shape)
 
 
@@ -180,7 +186,7 @@ def from_bytes(data: memoryview | bytes, name: str, dtype: np.dtype[Any], shape:
     expected = math.prod(shape) * dtype.itemsize
     if len(data) != expected:
         raise invalid(f"input {name[:60]!r} has {len(data)} bytes; its datatype and shape make {expected}")
-    if dtype == bool and (np.frombuffer(data, np.uint8) > 1).any():
+    if dtype.kind == "b" and (np.frombuffer(data, np.uint8) > 1).any():
         raise invalid(f"input {name[:60]!r} is BOOL: its bytes are 0 and 1")
     return np.frombuffer(data, dtype).reshape(shape)
 
@@ -196,7 +202,7 @@ def _from_json(data: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...
         sizes.append(len(data[0]))
         data = [*itertools.chain.from_iterable(data)]
     # looked at before NumPy does, which would give each text the room of the longest
-    if not {*map(type, data)} <= ({bool} if dtype == bool else {int, float}):
+    if not {*map(type, data)} <= ({bool} if dtype.kind == "b" else {int, float}):
         raise invalid(f"input {name[:60]!r} has data that are no numbers of its datatype")
     return from_numbers(np.array(data, None if data else dtype).reshape(sizes), name, dtype, shape)
 
@@ -257,7 +263,11 @@ def patience(microseconds: Any) -> float | None:
 
 
 def write_body(
-    model: str, version: str, body: InferenceBody, results: Mapping[str, NDArray], datatypes: Mapping[str, str]
+    model: str,
+    version: str,
+    body: InferenceBody,
+    results: Mapping[str, NDArray],
+    datatypes: Mapping[str, str],
 ) -> tuple[bytes, int | None]:
     """The answer's body, and the length of its JSON where elements follow.
 

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dl4all.serving.metrics import Metrics
 from dl4all.serving.protocol import descriptions
@@ -34,44 +34,49 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def application(models: ServedModels, metrics: Metrics) -> Starlette:
     """The application of a server: what it answers at which path."""
     routes = _Routes(models, metrics)
-    model = "/v2/models/{name}"
-    both = [model, model + "/versions/{version}"]
-    found = [
-        Route("/v2", _answering(routes.server)),
-        Route("/v2/health/live", _answering(routes.live)),
-        Route("/v2/health/ready", _answering(routes.ready)),
-        Route("/v2/models/stats", _answering(routes.all_statistics)),
-        Route("/v2/repository/index", _answering(routes.index), methods=["POST"]),
-        Route("/v2/repository/models/{name}/load", _answering(routes.load), methods=["POST"]),
-        Route("/v2/repository/models/{name}/unload", _answering(routes.unload), methods=["POST"]),
-        Route("/metrics", _answering(routes.metrics)),
-    ]
-    for path in both:
-        found += [
-            Route(path + "/infer", _answering(routes.infer), methods=["POST"]),
-            Route(path, _answering(routes.model)),
-            Route(path + "/ready", _answering(routes.model_ready)),
-            Route(path + "/config", _answering(routes.config)),
-            Route(path + "/stats", _answering(routes.statistics)),
+    found = [Route("/v2/models/stats", _Answering(routes.all_statistics), methods=["GET"])]
+    for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
+        found += [  # what is asked most comes first: routes are tried in their order
+            Route(path + "/infer", _Answering(routes.infer), methods=["POST"]),
+            Route(path, _Answering(routes.model), methods=["GET"]),
+            Route(path + "/ready", _Answering(routes.model_ready), methods=["GET"]),
+            Route(path + "/config", _Answering(routes.config), methods=["GET"]),
+            Route(path + "/stats", _Answering(routes.statistics), methods=["GET"]),
         ]
-    compression = Middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM, compresslevel=1)
-    return Starlette(routes=found, middleware=[compression])
+    return Starlette(
+        routes=[
+            *sorted(found, key=lambda route: not route.path.endswith("/infer")),
+            Route("/v2", _Answering(routes.server), methods=["GET"]),
+            Route("/v2/health/live", _Answering(routes.live), methods=["GET"]),
+            Route("/v2/health/ready", _Answering(routes.ready), methods=["GET"]),
+            Route("/v2/repository/index", _Answering(routes.index), methods=["POST"]),
+            Route("/v2/repository/models/{name}/load", _Answering(routes.load), methods=["POST"]),
+            Route("/v2/repository/models/{name}/unload", _Answering(routes.unload), methods=["POST"]),
+            Route("/metrics", _Answering(routes.metrics), methods=["GET"]),
+        ],
+    )
 
 
-def _answering(endpoint: Endpoint) -> Endpoint:
-    """An endpoint that answers by a reason where it fails."""
+class _Answering:
+    """An endpoint that answers by a reason where it fails, and compressed where the client wants that.
 
-    async def answer(request: Request) -> Response:
+    It is an application by itself: Starlette would wrap a function once more.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
         try:
-            return await endpoint(request)
-        except ClientDisconnect:
-            return Response(status_code=Reason.GONE.http)
-        except Exception as error:
+            response: ASGIApp = await self._endpoint(request)
+        except Exception as error:  # noqa: BLE001  # the client gets its reason
             refused = reason_of(error)
             headers = {"Retry-After": "1"} if refused.reason.http == Reason.FULL.http else None
-            return JSONResponse({"error": str(refused)}, refused.reason.http, headers)
-
-    return answer
+            response = JSONResponse({"error": str(refused)}, refused.reason.http, headers)
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            response = GZipMiddleware(response, minimum_size=COMPRESSED_FROM, compresslevel=1)
+        await response(scope, receive, send)
 
 
 class _Routes:
