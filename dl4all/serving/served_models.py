@@ -83,10 +83,15 @@ class ServedModels:
         self.by_name[made.name] = made
 
     def _retire(self, model: ServedModel | None) -> None:
-        if model is not None:
+        if model is None:
+            return
+        try:
             task = asyncio.get_running_loop().create_task(model.drain())
-            self._drains.add(task)
-            task.add_done_callback(self._drains.discard)
+        except RuntimeError:  # the server does not run: nobody asks
+            model.close()
+            return
+        self._drains.add(task)
+        task.add_done_callback(self._drains.discard)
 
     def load_all(self) -> None:
         """Load every model of the repository, before there are requests. Those that fail are in the index."""
@@ -154,12 +159,13 @@ class ServedModels:
             self._retire(model)
 
     async def stop(self) -> None:
-        """Close every model, when its requests are answered."""
+        """Close every model, when its requests are answered, and forget them all."""
         self.stopping = True
         for model in self.by_name.values():
             self._retire(model)
         while self._drains:
             await asyncio.wait(self._drains)
+        self.by_name, self.failures, self.stopping = {}, {}, False
 
 
 def _lost(model: ServedModel) -> str:

@@ -30,6 +30,11 @@ try:
 except ImportError as error:
     raise BackendMissingError(f"[serve] {error.name} is not installed: pip install 'dl4all[serve]'") from None
 
+GRPC_OPTIONS = (
+    ("grpc.max_receive_message_length", MOST_BYTES),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.so_reuseport", 0),  # a port that is taken is an error
+)
 GRACE_SECONDS = 30.0
 """For requests that are under way when the server is to stop."""
 BACKLOG = 2048
@@ -144,8 +149,9 @@ class Server:
             OSError: a port is taken.
         """
         ready: Future[None] = Future()
-        target = lambda: asyncio.run(self._serve(ready))  # noqa: E731
-        self._thread = threading.Thread(target=target, name="serving", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(ready)), name="serving", daemon=True
+        )
         self._thread.start()
         ready.result()
 
@@ -169,36 +175,41 @@ class Server:
 
         Args:
             ready: called when requests are answered.
+
+        Raises:
+            OSError: a port is taken.
         """
         listening: Future[None] = Future()
         listening.add_done_callback(lambda done: None if done.exception() else ready())
         asyncio.run(self._serve(listening, (signal.SIGTERM, signal.SIGINT)))
+        listening.result()
 
     async def _serve(self, ready: Future[None], signals: Sequence[signal.Signals] = ()) -> None:
+        """Serve until :meth:`stop`, or one of the signals.
+
+        Args:
+            ready: gets a result when requests are answered, or the error why they will not be.
+            signals: that end it.
+        """
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
         for number in signals:
             self._loop.add_signal_handler(number, self._stopped.set)
         try:
-            await asyncio.to_thread(self._models.load_all)
-            sockets = [_listening(self._host, self._ports[0])]
-            rpc = grpc.aio.server(
-                options=[
-                    ("grpc.max_receive_message_length", MOST_BYTES),
-                    ("grpc.max_send_message_length", -1),
-                    ("grpc.so_reuseport", 0),
-                ]
-            )
-            add_services(rpc, self._models, self._metrics)
-            grpc_port = rpc.add_insecure_port(f"{self._host}:{self._ports[1]}")
-            await rpc.start()
-        except BaseException as error:
-            await self._models.stop()
-            self._loop = None
+            async with contextlib.AsyncExitStack() as stack:
+                stack.push_async_callback(self._models.stop)
+                await self._listen_until_stopped(ready)
+        except Exception as error:
+            if ready.done():
+                raise
             ready.set_exception(error)
-            raise
-        self.http_url = f"{self._host}:{sockets[0].getsockname()[1]}"
-        self.grpc_url = f"{self._host}:{grpc_port}"
+        finally:
+            self._loop = None
+
+    async def _listen_until_stopped(self, ready: Future[None]) -> None:
+        await asyncio.to_thread(self._models.load_all)
+        rpc = grpc.aio.server(options=[*GRPC_OPTIONS])
+        add_services(rpc, self._models, self._metrics)
         http = _HttpServer(
             uvicorn.Config(
                 application(self._models, self._metrics),
@@ -214,16 +225,23 @@ class Server:
                 timeout_graceful_shutdown=int(GRACE_SECONDS),
             )
         )
-        serving = asyncio.create_task(http.serve(sockets))
-        ready.set_result(None)
+        with _listening(self._host, self._ports[0]) as listener:
+            self.http_url = f"{self._host}:{listener.getsockname()[1]}"
+            self.grpc_url = f"{self._host}:{_bound(rpc, self._host, self._ports[1])}"
+            await rpc.start()
+            serving = asyncio.create_task(http.serve([listener]))
+            ready.set_result(None)
+            await self._until_stopped(serving)
+            self._models.stopping = True  # not ready from now on
+            http.should_exit = True
+            await asyncio.gather(serving, rpc.stop(GRACE_SECONDS))
+
+    async def _until_stopped(self, serving: asyncio.Task[None]) -> None:
+        """Return when somebody wants the end, or HTTP is not served any more."""
+        assert self._stopped is not None
         stopped = asyncio.create_task(self._stopped.wait())
         await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        self._models.stopping = True  # not ready from now on
-        http.should_exit = True
-        await asyncio.gather(serving, rpc.stop(GRACE_SECONDS))
-        await self._models.stop()
-        self._loop = None
 
 
 class _HttpServer(uvicorn.Server):
@@ -239,10 +257,22 @@ def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # By its protocol asyncio knows that connections are TCP's, and sends small packets at once.
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.bind((host, port))
-    made.listen(BACKLOG)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(BACKLOG)
+    except BaseException:
+        made.close()
+        raise
     return made
+
+
+def _bound(rpc: grpc.aio.Server, host: str, port: int) -> int:
+    """The port that gRPC listens at."""
+    try:
+        return rpc.add_insecure_port(f"{host}:{port}")
+    except RuntimeError as error:
+        raise OSError(f"[serve] cannot listen at {host}:{port}; another program has it in use") from error
 
 
 def _specs(given: Sequence[TensorSpec | Mapping[str, Any]]) -> tuple[TensorSpec, ...]:

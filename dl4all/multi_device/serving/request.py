@@ -220,10 +220,10 @@ def rows(output: Any, requests: Sequence[Request]) -> list[Any]:
     Raises:
         ArgumentError: it is something else, or a first axis is not that of the batch.
     """
-    if isinstance(output, dict):
+    if isinstance(output, dict) and output:
         parts = [rows(part, requests) for part in output.values()]
         return [dict(zip(output, row, strict=True)) for row in zip(*parts, strict=True)]
-    if isinstance(output, (tuple, list)):
+    if isinstance(output, (tuple, list)) and output:
         made = _maker(output)
         return [made(row) for row in zip(*(rows(part, requests) for part in output), strict=True)]
     count = sum(request.rows for request in requests)

@@ -190,7 +190,7 @@ def test_outputs_come_apart_and_have_memory_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "output", [dl.ones(3, 2, device="cpu"), dl.ones(2, device="cpu").sum(), "text", None]
+    "output", [dl.ones(3, 2, device="cpu"), dl.ones(2, device="cpu").sum(), "text", None, {}, [()]]
 )
 def test_outputs_without_a_batch_are_refused(output: Any) -> None:
     with pytest.raises(

@@ -1,0 +1,264 @@
+"""Loading, replacing and unloading models under load, and the end of a server."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dl4all as dl
+from dl4all.errors import ConfigError
+from tests.serving.servers import (
+    CLIENTS,
+    VERSIONED,
+    Process,
+    X,
+    Y,
+    ask,
+    infer,
+    numbers,
+    serving,
+    tensors,
+    urls_of,
+    wait_until,
+    write_model,
+)
+
+pytestmark = pytest.mark.usefixtures("deadline")
+
+
+class Load:
+    """Clients of one protocol that ask without a pause, and what came of it."""
+
+    def __init__(self, protocol: str, url: str, threads: int = 3) -> None:
+        self.answers: list[tuple[str, float]] = []
+        """The version and the number of each."""
+        self.errors: list[Exception] = []
+        self._over = threading.Event()
+        self._work = [threading.Thread(target=self._ask, args=(protocol, url)) for _ in range(threads)]
+        for thread in self._work:
+            thread.start()
+
+    def _ask(self, protocol: str, url: str) -> None:
+        module = CLIENTS[protocol]
+        client = module.InferenceServerClient(url)
+        given = tensors(module, {"x": numbers(2, 3)})
+        while not self._over.is_set():
+            try:
+                answer = client.infer("m", given)
+                response = answer.get_response()
+                version = response["model_version"] if protocol == "http" else response.model_version
+                self.answers.append((version, float(answer.as_numpy("y")[1, 2])))
+            except Exception as error:  # noqa: BLE001  # the test looks at them
+                self.errors.append(error)
+        client.close()
+
+    def end(self) -> None:
+        self._over.set()
+        for thread in self._work:
+            thread.join()
+
+
+def test_models_are_replaced_under_load(tmp_path: Path) -> None:
+    write_model(tmp_path, "m", 1, VERSIONED.format(version=1))
+    server = dl.serving.Server(
+        tmp_path, http_port=0, grpc_port=0, devices=["cpu"], model_control_mode="explicit"
+    )
+    with server:
+        loads = [Load(protocol, url, 2) for protocol, url in urls_of(server).items()]
+        clients = {p: CLIENTS[p].InferenceServerClient(url) for p, url in urls_of(server).items()}
+        for version in range(2, 12):
+            write_model(tmp_path, "m", version, VERSIONED.format(version=version))
+            clients["http" if version % 2 else "grpc"].load_model("m")
+            count = len(loads[0].answers)
+            wait_until(lambda count=count: len(loads[0].answers) > count + 2)  # type: ignore[misc]
+        for load in loads:
+            load.end()
+            assert not load.errors
+            assert len(load.answers) > 20
+            assert all(number == float(version) for version, number in load.answers)
+            versions = [int(version) for version, _ in load.answers[-4:]]
+            assert versions == [11] * 4
+        for client in clients.values():
+            client.close()
+
+
+def test_a_version_that_is_broken_leaves_the_one_that_serves(tmp_path: Path) -> None:
+    write_model(tmp_path, "m", 1, VERSIONED.format(version=1))
+    server = dl.serving.Server(
+        tmp_path, http_port=0, grpc_port=0, devices=["cpu"], model_control_mode="explicit"
+    )
+    with server:
+        write_model(tmp_path, "m", 2, "1 / 0")
+        refused = ask(server.http_url, "POST", "/v2/repository/models/m/load")
+        assert refused.status == 503
+        assert "division by zero" in refused.json["error"]
+        assert infer(server.http_url, "m", "http", {"x": numbers(1, 3)}).as_numpy("y")[0, 0] == 1.0
+        entries = ask(server.http_url, "POST", "/v2/repository/index").json
+        assert [(e["version"], e["state"]) for e in entries] == [("1", "READY"), ("2", "UNAVAILABLE")]
+        ready = ask(server.http_url, "POST", "/v2/repository/index", b'{"ready": true}').json
+        assert [e["version"] for e in ready] == ["1"]
+        shutil.rmtree(tmp_path / "m" / "2")
+        write_model(tmp_path, "m", 3, VERSIONED.format(version=3))
+        rpc = CLIENTS["grpc"].InferenceServerClient(server.grpc_url)
+        rpc.load_model("m")
+        assert infer(server.grpc_url, "m", "grpc", {"x": numbers(1, 3)}).as_numpy("y")[0, 0] == 3.0
+        assert len(ask(server.http_url, "POST", "/v2/repository/index").json) == 1
+        rpc.unload_model("m")
+        assert ask(server.http_url, "GET", "/v2/models/m/ready").status == 503
+        assert ask(server.http_url, "GET", "/v2/health/ready").status == 503  # nothing is left
+        assert ask(server.http_url, "POST", "/v2/models/m/infer", b"{}").status == 503
+        assert ask(server.http_url, "POST", "/v2/repository/models/m/load").status == 200
+        assert ask(server.http_url, "GET", "/v2/health/ready").status == 200
+        for name in ("x", "..%2fx", "m%2f1"):
+            assert ask(server.http_url, "POST", f"/v2/repository/models/{name}/load").status == 404
+        with pytest.raises(Exception, match=r"has no model '\.\./m'"):
+            rpc.load_model("../m")
+        with pytest.raises(Exception, match="parameters are not supported"):
+            rpc.load_model("m", config=json.dumps({"name": "m"}))
+        rpc.close()
+
+
+def test_a_model_that_is_replaced_answers_its_own(tmp_path: Path) -> None:
+    """Requests under way when another version comes are answered by the one that took them."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(dl.nn.Module):
+        def forward(self, x: dl.Tensor) -> dl.Tensor:
+            if not bool((x == 1).all().item()):  # no example of the server
+                begun.set()
+                assert go_on.wait(30)
+            return x
+
+    with serving(Slow()) as server:
+        found: list[Any] = []
+        x = numbers(2, 3)
+        asking = threading.Thread(
+            target=lambda: found.append(infer(server.http_url, "m", "http", {"x": x})), daemon=True
+        )
+        asking.start()
+        assert begun.wait(30)
+        server.add("m", dl.nn.Softmax(dim=1), [X], [Y], version="2")
+        newer = infer(server.http_url, "m", "http", {"x": x})
+        assert newer.get_response()["model_version"] == "2"
+        go_on.set()
+        asking.join()
+        assert found[0].get_response()["model_version"] == "1"
+        np.testing.assert_array_equal(found[0].as_numpy("y"), x)
+
+
+def test_added_models_are_checked() -> None:
+    server = dl.serving.Server(http_port=0, grpc_port=0, devices=["cpu"])
+    for name, version in (("../m", "1"), ("m", "one"), ("", "1")):
+        with pytest.raises(ConfigError, match="expected a name"):
+            server.add(name, dl.nn.ReLU(), [X], [Y], version=version)
+    with pytest.raises(ConfigError, match="max_batch_size must be at least 1"):
+        server.add("m", dl.nn.ReLU(), [X], [Y], max_batch_size=0)
+    with pytest.raises(dl.Dl4allError, match="model_control_mode"):
+        dl.serving.Server(model_control_mode="poll")  # type: ignore[arg-type]
+
+
+def test_a_port_that_is_taken_is_an_error_and_leaves_no_thread() -> None:
+    with serving(dl.nn.ReLU()) as server:
+        port = int(server.http_url.split(":")[1])
+        other = dl.serving.Server(http_port=port, grpc_port=0, devices=["cpu"])
+        with pytest.raises(OSError, match="in use"):
+            other.start()
+        other.stop()
+        assert "serving" not in [t.name for t in threading.enumerate() if t is other._thread]
+
+
+def test_a_server_can_be_started_again() -> None:
+    server = dl.serving.Server(http_port=0, grpc_port=0, devices=["cpu"])
+    for _ in range(2):
+        server.add("m", dl.nn.Identity(), [X], [Y])
+        with server:
+            x = numbers(1, 3)
+            np.testing.assert_array_equal(infer(server.http_url, "m", "http", {"x": x}).as_numpy("y"), x)
+
+
+SLOW = VERSIONED.format(version=1).replace(
+    "return x * 0", "__import__('time').sleep(0.05)\n        return x * 0"
+)
+
+
+def _rows_that_came(process: Process) -> float:
+    """How many rows wait, or have been computed."""
+    lines = ask(process.urls["http"], "GET", "/metrics").body.decode().splitlines()
+    names = ("dl4all_inference_queue_rows{", "dl4all_inference_batch_size_sum{")
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(names))
+
+
+def test_sigterm_answers_what_is_under_way(tmp_path: Path) -> None:
+    write_model(tmp_path, "m", 1, SLOW, settings="max_batch_size = 1")
+    with Process(tmp_path) as process:
+        found: dict[str, list[Any]] = {"http": [], "grpc": []}
+
+        def ask_once(protocol: str) -> None:
+            try:
+                found[protocol].append(infer(process.urls[protocol], "m", protocol, {"x": numbers(2, 3)}))
+            except Exception as error:  # noqa: BLE001  # compared below
+                found[protocol].append(error)
+
+        threads = [threading.Thread(target=ask_once, args=(p,)) for p in ("http", "grpc") for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: _rows_that_came(process) >= 2 * len(threads) - 1)  # one is being computed
+        process.popen.send_signal(signal.SIGTERM)
+        for thread in threads:
+            thread.join()
+        errors = process.ended()
+    assert process.popen.returncode == 0
+    assert errors == ""
+    for answers in found.values():
+        assert [type(a).__name__ for a in answers] == ["InferResult"] * 5
+
+
+def test_not_ready_while_it_stops(tmp_path: Path) -> None:
+    """A probe on a connection that was open hears of the end before the listener has gone."""
+    write_model(tmp_path, "m", 1, SLOW.replace("0.05", "1.0"))
+    with Process(tmp_path) as process:
+        probe = http.client.HTTPConnection(process.urls["http"], timeout=30)
+        asking = http.client.HTTPConnection(process.urls["http"], timeout=30)
+        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}
+        asking.request("POST", "/v2/models/m/infer", json.dumps(body))
+        time.sleep(0.3)
+        process.popen.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        try:
+            probe.request("GET", "/v2/health/ready")
+            assert probe.getresponse().status == 503
+        except (ConnectionError, http.client.HTTPException):
+            pass  # it is closed already: not ready either
+        assert asking.getresponse().status == 200
+        assert process.ended() == ""
+    assert process.popen.returncode == 0
+
+
+def test_a_host_that_others_reach_is_warned_of(tmp_path: Path) -> None:
+    write_model(tmp_path, "m", 1, VERSIONED.format(version=1))
+    with Process(tmp_path, "--host=0.0.0.0") as process:
+        process.popen.send_signal(signal.SIGINT)
+        assert "without TLS and without a password" in process.ended()
+    assert process.popen.returncode == 0
+    command = [sys.executable, "-m", "dl4all", "serve", str(tmp_path / "none")]
+    missing = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert missing.returncode == 2
+    assert "does not exist" in missing.stderr
+
+
+@pytest.mark.parametrize("first", ["dl4all.serving.server", "tritonclient.grpc"])
+def test_messages_of_clients_and_of_the_server_live_in_one_process(first: str) -> None:
+    second = {"dl4all.serving.server", "tritonclient.grpc"} - {first}
+    code = f"import {first}, {second.pop()}"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
