@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -148,6 +149,40 @@ class Process:
         if self.popen.poll() is None:
             self.popen.kill()
         self.popen.communicate(timeout=60)
+
+
+class Load:
+    """Clients of one protocol that ask without a pause, and what came of it."""
+
+    def __init__(self, protocol: str, url: str, threads: int = 3, **options: Any) -> None:
+        self.answers: list[tuple[str, float]] = []
+        """The version and the number of each."""
+        self.errors: list[Exception] = []
+        self._over = threading.Event()
+        self._work = [
+            threading.Thread(target=self._ask, args=(protocol, url, options)) for _ in range(threads)
+        ]
+        for thread in self._work:
+            thread.start()
+
+    def _ask(self, protocol: str, url: str, options: Mapping[str, Any]) -> None:
+        module = CLIENTS[protocol]
+        client = module.InferenceServerClient(url, **options)
+        given = tensors(module, {"x": numbers(2, 3)})
+        while not self._over.is_set():
+            try:
+                answer = client.infer("m", given)
+                response = answer.get_response()
+                version = response["model_version"] if protocol == "http" else response.model_version
+                self.answers.append((version, float(answer.as_numpy("y")[1, 2])))
+            except Exception as error:  # noqa: BLE001  # the test looks at them
+                self.errors.append(error)
+        client.close()
+
+    def end(self) -> None:
+        self._over.set()
+        for thread in self._work:
+            thread.join()
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:

@@ -21,6 +21,7 @@ from dl4all.errors import ConfigError
 from tests.serving.servers import (
     CLIENTS,
     VERSIONED,
+    Load,
     Process,
     X,
     Y,
@@ -28,45 +29,12 @@ from tests.serving.servers import (
     infer,
     numbers,
     serving,
-    tensors,
     urls_of,
     wait_until,
     write_model,
 )
 
 pytestmark = pytest.mark.usefixtures("deadline")
-
-
-class Load:
-    """Clients of one protocol that ask without a pause, and what came of it."""
-
-    def __init__(self, protocol: str, url: str, threads: int = 3) -> None:
-        self.answers: list[tuple[str, float]] = []
-        """The version and the number of each."""
-        self.errors: list[Exception] = []
-        self._over = threading.Event()
-        self._work = [threading.Thread(target=self._ask, args=(protocol, url)) for _ in range(threads)]
-        for thread in self._work:
-            thread.start()
-
-    def _ask(self, protocol: str, url: str) -> None:
-        module = CLIENTS[protocol]
-        client = module.InferenceServerClient(url)
-        given = tensors(module, {"x": numbers(2, 3)})
-        while not self._over.is_set():
-            try:
-                answer = client.infer("m", given)
-                response = answer.get_response()
-                version = response["model_version"] if protocol == "http" else response.model_version
-                self.answers.append((version, float(answer.as_numpy("y")[1, 2])))
-            except Exception as error:  # noqa: BLE001  # the test looks at them
-                self.errors.append(error)
-        client.close()
-
-    def end(self) -> None:
-        self._over.set()
-        for thread in self._work:
-            thread.join()
 
 
 def test_models_are_replaced_under_load(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_the_highest_version_serves_and_the_broken_ones_say_why(tmp_path: Path) 
         "dtype": (VERSIONED.format(version=1).replace("x * 0", "x.double()"), "is float64 of shape [1, 3]"),
         "shape": (VERSIONED.format(version=1).replace("x * 0", "x[:, :2]"), "say FP32 of shape [-1, 3]"),
         "rows": (VERSIONED.format(version=1).replace("x * 0", "x[:1] * 0"), "whose first axis is the batch"),
-        "count": (VERSIONED.format(version=1).replace("return x * 0 +", "return {} #"), "the batch of 1, got dict"),
+        "count": (VERSIONED.format(version=1).replace("return x * 0 +", "return {} #"), "of 1, got dict"),
     }  # fmt: skip
     for name, (code, _) in broken.items():
         write_model(tmp_path, name, 1, code)
