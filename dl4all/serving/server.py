@@ -52,6 +52,8 @@ class Server:
         http_port, grpc_port: 0 for any that is free.
         devices: names, ``["auto"]``, or ``["all"]`` for all of this machine.
         model_control_mode: ``"explicit"`` lets clients load and unload models.
+        drain_seconds: for which :meth:`run` still answers after a signal, not ready any more: until whoever
+            asks for that sends requests elsewhere. A second signal cuts it short.
 
     Attributes:
         http_url, grpc_url: where it listens, such as ``"127.0.0.1:8000"``, once it does.
@@ -83,6 +85,7 @@ class Server:
         grpc_port: int = 8001,
         devices: Sequence[str] = ("auto",),
         model_control_mode: Literal["none", "explicit"] = "none",
+        drain_seconds: float = 1.0,
     ) -> None:
         if model_control_mode not in ("none", "explicit"):
             raise ArgumentError(f"[serve] model_control_mode is none or explicit, got {model_control_mode!r}")
@@ -90,6 +93,7 @@ class Server:
         self._models = ServedModels(folder, devices, model_control_mode == "explicit")
         self._metrics = Metrics(self._models)
         self._host, self._ports = host, (http_port, grpc_port)
+        self._drain_seconds = drain_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
@@ -194,7 +198,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
         for number in signals:
-            self._loop.add_signal_handler(number, self._stopped.set)
+            self._loop.add_signal_handler(number, self._begin_to_stop)
         try:
             async with contextlib.AsyncExitStack() as stack:
                 stack.push_async_callback(self._models.stop)
@@ -205,6 +209,16 @@ class Server:
             ready.set_exception(error)
         finally:
             self._loop = None
+
+    def _begin_to_stop(self) -> None:
+        """A signal has come."""
+        assert self._loop is not None
+        assert self._stopped is not None
+        if self._models.stopping:
+            self._stopped.set()
+        else:
+            self._models.stopping = True
+            self._loop.call_later(self._drain_seconds, self._stopped.set)
 
     async def _listen_until_stopped(self, ready: Future[None]) -> None:
         await asyncio.to_thread(self._models.load_all)

@@ -23,6 +23,13 @@ import click
     show_default=True,
     help="explicit: clients may load new versions, and unload models.",
 )
+@click.option(
+    "--drain-seconds",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0.0, 3600.0),
+    help="For how long to answer after SIGTERM, not ready any more, until proxies have found out.",
+)
 def serve(
     repository: str,
     host: str,
@@ -30,11 +37,13 @@ def serve(
     grpc_port: int,
     devices: tuple[str, ...],
     model_control_mode: Literal["none", "explicit"],
+    drain_seconds: float,
 ) -> None:
     """Serve the models in the folder REPOSITORY by the Open Inference Protocol (KServe v2).
 
     Each model is a folder NAME with config.toml and NAME/VERSION/ with model.py, model.onnx, or model.toml
-    and model.safetensors. The highest version serves. SIGTERM ends it when what is under way is answered.
+    and model.safetensors. The highest version serves. After SIGTERM it is not ready any more, and ends when
+    what is under way is answered.
     """
     from dl4all.serving.server import Server
 
@@ -51,6 +60,7 @@ def serve(
         grpc_port=grpc_port,
         devices=devices,
         model_control_mode=model_control_mode,
+        drain_seconds=drain_seconds,
     )
     server.run(lambda: click.echo(f"serving http://{server.http_url} grpc://{server.grpc_url}"))
 
