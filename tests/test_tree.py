@@ -23,7 +23,7 @@ PYTHON = sorted(
 VAGUE = re.compile(r"(^|_)(further|more|other|others|misc|helpers?|stuff|things)(_|$)")
 GERUNDS = {
     "embedding", "folding", "indexing", "multiprocessing", "ordering", "padding", "pooling", "recording",
-    "rounding", "sorting", "staging", "timing", "training", "upsampling",
+    "rounding", "serving", "sorting", "staging", "timing", "training", "upsampling",
 }  # fmt: skip
 """Words in -ing that stand as nouns in the documentation of PyTorch, NumPy, Vulkan or compilers."""
 

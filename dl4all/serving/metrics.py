@@ -67,7 +67,7 @@ class Metrics:
 
 
 class _ModelCollector(Collector):
-    """What the queues and devices say at the moment."""
+    """The numbers of queues and devices at the moment."""
 
     def __init__(self, models: ServedModels) -> None:
         self._models = models

@@ -32,7 +32,7 @@ class TensorSpec:
 
     @property
     def open_sizes(self) -> int:
-        """How many sizes requests choose beside the batch's."""
+        """The number of sizes that requests choose, beside the batch's."""
         return [*self.shape[1:]].count(-1)
 
     def takes(self, shape: Sequence[int]) -> bool:
@@ -44,7 +44,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What a served model takes and returns, and how its requests are batched.
+    """The inputs and outputs of a served model, and the limits of its batches.
 
     Example:
         >>> import dl4all as dl
@@ -60,7 +60,7 @@ class ModelConfig:
     max_batch_size: int = 32
     """Rows that are computed together, at most."""
     max_queue_delay_microseconds: int = 0
-    """How long a request waits for others although a device is free."""
+    """The time that a request waits for others although a device is free."""
     max_queue_size: int = 1024
     """Rows that wait, at most; further requests are refused at once."""
     timeout_seconds: float = 60.0

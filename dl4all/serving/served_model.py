@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
 @dataclass
 class Durations:
-    """How many requests ended in one way, and how many seconds they took together."""
+    """The number of requests that ended in one way, and the seconds that they took together."""
 
     count: int = 0
     seconds: float = 0.0
@@ -47,7 +47,7 @@ class Durations:
 
 
 @dataclass
-class Totals:
+class RequestTotals:
     """A model's requests since it was loaded."""
 
     success: Durations = field(default_factory=Durations)
@@ -90,7 +90,7 @@ class ServedModel:
         self.group = DeviceGroup("all" if chosen == ["all"] else chosen)
         self._active = 0  # requests that are not answered yet
         self._idle: asyncio.Event | None = None  # set when there is none, once somebody waits for that
-        self.totals = Totals()
+        self.totals = RequestTotals()
         self.queue = InferenceQueue(
             module,
             self.group,

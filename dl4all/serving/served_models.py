@@ -25,7 +25,7 @@ class IndexEntry(NamedTuple):
 
 
 class ServedModels:
-    """What a server serves. Everything but :meth:`load_all` is called in the thread of its event loop.
+    """The models of a server. Everything but :meth:`load_all` is called in the thread of its event loop.
 
     Args:
         repository: where models are loaded from; without one there are those of :meth:`put` alone.

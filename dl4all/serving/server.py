@@ -72,8 +72,8 @@ class Server:
         ...     address = f"http://{server.http_url}/v2/models/relu/infer"
         ...     tensor = b'{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [-1, 2, -3, 4]}'
         ...     answer = urllib.request.urlopen(address, b'{"inputs": [' + tensor + b"]}").read()
-        >>> answer[-31:]
-        b'"shape":[1,4],"data":[0.0,2.0,0.0,4.0]}]}'
+        >>> answer[-33:]
+        b',4],"data":[0.0,2.0,0.0,4.0]}]}'
     """
 
     def __init__(

@@ -15,8 +15,8 @@ from dl4all.graph.run.compiled import CompileWarning
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 TIME = re.compile(r"[\d.]+ ms per image")
-OF_OTHERS = ("torch_", "keras_", "mnist_processes")
-"""Examples that other tests have: PyTorch's and Keras's, and one of several processes."""
+OF_OTHERS = ("torch_", "keras_", "mnist_processes", "serve_digits")
+"""Examples that other tests have: PyTorch's and Keras's, one of several processes, and one of a server."""
 
 CASES = {
     "xor": ("--epochs", "60"),

@@ -18,7 +18,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 import dl4all as dl
-from tests.serving.servers import VERSIONED, ask, infer, numbers, serving, urls_of, wait_until, write_model
+from tests.serving.servers import VERSIONED, ask, infer, numbers, serving, urls_of, write_model
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -180,5 +180,5 @@ def test_the_image_answers_as_a_user_without_rights(tmp_path: Path) -> None:
     uid, pid = next(line.split()[:2] for line in owners if str(models) not in line)
     assert uid == "10001"
     os.kill(int(pid), signal.SIGTERM)
-    wait_until(lambda: container.poll() is not None)
+    container.communicate(timeout=60)
     assert container.returncode == 0

@@ -51,9 +51,9 @@ class InferenceStats:
     waiting: int
     """Rows that wait for a device."""
     batch_sizes: dict[int, int]
-    """How many batches of each number of rows were computed."""
+    """The number of batches that were computed, by their rows."""
     batch_seconds: dict[int, float]
-    """How long they took together."""
+    """The seconds that they took together, by their rows."""
     shares: dict[str, float]
     """The part of the requests that each device answered."""
     latency: dict[int, float]

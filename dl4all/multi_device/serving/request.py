@@ -196,7 +196,7 @@ def host_array(value: Any) -> npt.NDArray[Any]:
 
 
 def batch_rows(inputs: Sequence[npt.NDArray[Any]]) -> int:
-    """How many rows the inputs of one request have.
+    """The number of rows of one request's inputs.
 
     Raises:
         ShapeError: one has no batch axis, or another number of rows than the first; or there are no rows.

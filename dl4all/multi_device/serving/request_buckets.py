@@ -30,7 +30,7 @@ def choose(free_times: Sequence[float], costs: Sequence[float]) -> int:
 
 
 def fitting(requests: Sequence[Request], most: int) -> int:
-    """How many requests, from the first on, have at most so many rows together; at least one."""
+    """The number of requests, from the first on, that have at most so many rows together; at least one."""
     rows = itertools.accumulate(request.rows for request in requests)
     return max(1, bisect.bisect_right(list(rows), most))
 

@@ -20,7 +20,7 @@ def of_server() -> Description:
 
 
 def of_model(model: ServedModel) -> Description:
-    """What a model takes and returns."""
+    """A model's inputs and outputs."""
     return {
         "name": model.name,
         "versions": [model.version],
@@ -49,7 +49,7 @@ def _tensor(spec: TensorSpec) -> Description:
 
 
 def of_statistics(model: ServedModel) -> Description:
-    """How many requests a model has answered since it was loaded, and what they took.
+    """The numbers of requests that a model has answered since it was loaded, and the time that they took.
 
     Copies to and from a device belong to its computation here: ``compute_input`` and ``compute_output`` are
     empty.

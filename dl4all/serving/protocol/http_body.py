@@ -227,7 +227,7 @@ def from_numbers(array: NDArray, name: str, dtype: np.dtype[Any], shape: tuple[i
 
 
 def _options(head: Mapping[str, Any]) -> tuple[dict[str, bool] | None, bool, str | None, float | None]:
-    """What a request says of its outputs, its id, and its patience."""
+    """A request's outputs, whether others are binary, its id, and its patience."""
     parameters = _parameters(head, "the request")
     binary = parameters.get("binary_data_output", False) is True
     wanted = head.get("outputs")

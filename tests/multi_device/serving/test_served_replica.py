@@ -51,7 +51,7 @@ def test_models_of_files_compute_on_each_device(tmp_path: Path) -> None:
             for _ in range(5):  # from the second call on they are compiled
                 found = queue.submit_batch(x).result(timeout=30)
                 np.testing.assert_allclose(found.numpy(), network(x).numpy(), rtol=1e-5, atol=1e-6)
-            assert queue._replicas[0]._model._compiled.specializations
+            assert vars(queue._replicas[0]._model)["_compiled"].specializations
     over = dl.parallel(model, ["vulkan:0", "cpu#1"]).eval()
     for _ in range(4):
         np.testing.assert_allclose(over(x).numpy(), network(x).numpy(), rtol=1e-5, atol=1e-6)
