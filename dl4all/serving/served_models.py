@@ -152,8 +152,9 @@ class ServedModels:
             RequestError: it is not served; or clients may not.
         """
         self._check_explicit()
-        async with self._locks.get(name) or asyncio.Lock():
-            model = self.get(name)
+        self.get(name)  # so that no lock is made for a name that nobody serves
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            model = self.get(name)  # another one, perhaps, that was being loaded
             del self.by_name[name]
             self.failures[name] = IndexEntry(name, model.version, "UNAVAILABLE", "unloaded")
             self._retire(model)

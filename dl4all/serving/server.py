@@ -64,16 +64,16 @@ class Server:
 
     Example:
         >>> import dl4all as dl
-        >>> import urllib.request
+        >>> import json, urllib.request
         >>> server = dl.serving.Server(http_port=0, grpc_port=0, devices=["cpu"])
-        >>> spec = [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
-        >>> server.add("relu", dl.nn.ReLU(), inputs=spec, outputs=[{**spec[0], "name": "y"}])
+        >>> spec = {"name": "x", "datatype": "FP32", "shape": [-1, 4]}
+        >>> server.add("relu", dl.nn.ReLU(), inputs=[spec], outputs=[{**spec, "name": "y"}])
+        >>> body = {"inputs": [{**spec, "shape": [1, 4], "data": [-1, 2, -3, 4]}]}
         >>> with server:
         ...     address = f"http://{server.http_url}/v2/models/relu/infer"
-        ...     tensor = b'{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [-1, 2, -3, 4]}'
-        ...     answer = urllib.request.urlopen(address, b'{"inputs": [' + tensor + b"]}").read()
-        >>> answer[-33:]
-        b',4],"data":[0.0,2.0,0.0,4.0]}]}'
+        ...     with urllib.request.urlopen(address, json.dumps(body).encode()) as answer:
+        ...         json.load(answer)["outputs"][0]["data"]
+        [0.0, 2.0, 0.0, 4.0]
     """
 
     def __init__(

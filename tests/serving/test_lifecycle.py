@@ -221,6 +221,15 @@ def test_a_host_that_others_reach_is_warned_of(tmp_path: Path) -> None:
     assert "does not exist" in missing.stderr
 
 
+def test_without_the_extra_an_error_says_what_to_install(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['uvicorn'] = None; from dl4all.cli import main; main()"
+    command = [sys.executable, "-c", code, "serve", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "pip install 'dl4all[serve]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("first", ["dl4all.serving.server", "tritonclient.grpc"])
 def test_messages_of_clients_and_of_the_server_live_in_one_process(first: str) -> None:
     second = {"dl4all.serving.server", "tritonclient.grpc"} - {first}

@@ -209,7 +209,7 @@ def test_raw_bodies(served: dict[str, str], name: str) -> None:
     ],
 )
 def test_paths(served: dict[str, str], method: str, path: str, status: int) -> None:
-    assert ask(served["http"], method, path, json.dumps(body(tensor())).encode()).status == status
+    check(ask(served["http"], method, path, json.dumps(body(tensor())).encode()), status)
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{", b"3", b'{"ready": 5}'])

@@ -24,7 +24,7 @@ import dl4all as dl
 from dl4all.runtime.simulated.description import Failure
 from dl4all.scheduler.cost.simulation import simulated_device
 from dl4all.serving.served_model import ServedModel
-from tests.serving.servers import CLIENTS, ask, infer, numbers, serving, tensors, urls_of, wait_until
+from tests.serving.servers import CLIENTS, X, Y, ask, infer, numbers, serving, tensors, urls_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("deadline")
 FULL = os.environ.get("DL4ALL_TEST_FULL") == "1"
@@ -294,3 +294,16 @@ def test_health_of_grpc() -> None:
         group.retire(group.primary, "a test")
         assert next(watched).status == health_pb2.HealthCheckResponse.NOT_SERVING
         watched.cancel()
+
+
+def test_watchers_of_health_hear_of_the_end() -> None:
+    server = dl.serving.Server(http_port=0, grpc_port=0, devices=["cpu"])
+    server.add("m", dl.nn.Identity(), [X], [Y])
+    with server, grpc.insecure_channel(server.grpc_url) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        watched = stub.Watch(health_pb2.HealthCheckRequest())
+        assert next(watched).status == health_pb2.HealthCheckResponse.SERVING
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        assert [answer.status for answer in watched] == [health_pb2.HealthCheckResponse.NOT_SERVING]
+        stopping.join()

@@ -145,6 +145,7 @@ class SplitRequest(Request):
         first = parts[0]
         super().__init__(first.inputs, owner, on_virtual_clock=first.on_virtual_clock, single=False)
         self.rows = sum(part.rows for part in parts)
+        self.submitted = first.submitted
         self.parts = parts
         self._open = list(parts)
         for part in parts:
@@ -174,9 +175,9 @@ class SplitRequest(Request):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for all parts."""
-        if self.on_virtual_clock:
-            for part in self.parts:
-                part.wait()
+        for part in self.parts:
+            if self.on_virtual_clock and part._owner is not None and part.state == "waiting":
+                part._owner.hasten(part)
         return Task.wait(self, timeout)
 
 

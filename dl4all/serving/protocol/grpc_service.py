@@ -250,9 +250,11 @@ class _Health(health_pb2_grpc.HealthServicer):
 
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: Context) -> AsyncIterator[Message]:
         told = None
-        while not self._models.stopping or told is None:
-            status = self._status(request.service)
+        while True:
+            status, last = self._status(request.service), self._models.stopping
             if status != told:
                 yield health_pb2.HealthCheckResponse(status=status)
+            if last:
+                return
             told = status
             await asyncio.sleep(WATCH_SECONDS)

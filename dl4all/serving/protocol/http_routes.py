@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -34,27 +35,39 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def application(models: ServedModels, metrics: Metrics) -> Starlette:
     """The application of a server: what it answers at which path."""
     routes = _Routes(models, metrics)
-    found = [Route("/v2/models/stats", _Answering(routes.all_statistics), methods=["GET"])]
-    for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
-        found += [  # what is asked most comes first: routes are tried in their order
-            Route(path + "/infer", _Answering(routes.infer), methods=["POST"]),
-            Route(path, _Answering(routes.model), methods=["GET"]),
-            Route(path + "/ready", _Answering(routes.model_ready), methods=["GET"]),
-            Route(path + "/config", _Answering(routes.config), methods=["GET"]),
-            Route(path + "/stats", _Answering(routes.statistics), methods=["GET"]),
-        ]
+    paths = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"
+    about_models = {
+        "": routes.model,
+        "/ready": routes.model_ready,
+        "/config": routes.config,
+        "/stats": routes.statistics,
+    }
     return Starlette(
-        routes=[
-            *sorted(found, key=lambda route: not route.path.endswith("/infer")),
-            Route("/v2", _Answering(routes.server), methods=["GET"]),
+        routes=[  # tried in this order: what is asked most comes first
+            *(Route(path + "/infer", _Answering(routes.infer), methods=["POST"]) for path in paths),
             Route("/v2/health/live", _Answering(routes.live), methods=["GET"]),
             Route("/v2/health/ready", _Answering(routes.ready), methods=["GET"]),
+            Route("/metrics", _Answering(routes.metrics), methods=["GET"]),
+            Route("/v2", _Answering(routes.server), methods=["GET"]),
+            Route("/v2/models/stats", _Answering(routes.all_statistics), methods=["GET"]),
+            *(
+                Route(path + end, _Answering(endpoint), methods=["GET"])
+                for path in paths
+                for end, endpoint in about_models.items()
+            ),
             Route("/v2/repository/index", _Answering(routes.index), methods=["POST"]),
             Route("/v2/repository/models/{name}/load", _Answering(routes.load), methods=["POST"]),
             Route("/v2/repository/models/{name}/unload", _Answering(routes.unload), methods=["POST"]),
-            Route("/metrics", _Answering(routes.metrics), methods=["GET"]),
         ],
+        exception_handlers={HTTPException: _no_route},
     )
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    """The answer to a path or a method that there is not."""
+    assert isinstance(error, HTTPException)
+    reason = f"{request.method} {request.url.path[:200]}: {error.detail}; see the Open Inference Protocol"
+    return JSONResponse({"error": reason}, error.status_code, error.headers)
 
 
 class _Answering:
