@@ -12,11 +12,17 @@ process, so they take their part of the cores. The cases take turns, and the med
     rows    one client that sends 32 rows at once: the median of its latencies
 
 ``--peer`` asks another server in turn, one of the same models under the same names.
+
+``--overload`` sends four times what a model can answer instead, for ``--seconds``, over gRPC: a model whose
+batches of 4 rows take 20 ms, behind a queue of 64 rows. It prints how many requests were accepted and
+refused, the 99th percentile of the accepted ones beside the time that a full queue takes, the growth of the
+server's memory, and the latency of a lone client one second later.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import statistics
@@ -25,15 +31,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import psutil
 import tritonclient.grpc
+import tritonclient.grpc.aio
 import tritonclient.http
+import tritonclient.utils
 
 FEATURES, ROWS = 64, 32
 CONFIG = """max_batch_size = {most}
@@ -54,8 +63,25 @@ def load():
 PROTOCOLS: dict[str, ModuleType] = {"http": tritonclient.http, "grpc": tritonclient.grpc}
 
 
+SLOW = """import time
+import dl4all as dl
+class Slow(dl.nn.Module):
+    def forward(self, x):
+        time.sleep(0.02)
+        return x[:, :10] + 0
+def load():
+    return Slow()
+"""
+SLOW_ROWS, SLOW_SECONDS, SLOW_QUEUE = 4, 0.02, 64
+
+
 def write_repository(folder: Path) -> None:
-    """The perceptron with and without batches."""
+    """The perceptron with and without batches, and the slow model."""
+    (folder / "slow" / "1").mkdir(parents=True)
+    (folder / "slow" / "config.toml").write_text(
+        f"max_queue_size = {SLOW_QUEUE}\n" + CONFIG.format(most=SLOW_ROWS)
+    )
+    (folder / "slow" / "1" / "model.py").write_text(SLOW)
     for name, most in (("batched", ROWS), ("single", 1)):
         (folder / name / "1").mkdir(parents=True)
         (folder / name / "config.toml").write_text(CONFIG.format(most=most))
@@ -63,14 +89,14 @@ def write_repository(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, device: str) -> Iterator[dict[str, str]]:
-    """A server of a repository; where it listens, by protocol."""
+def serving(folder: Path, device: str) -> Iterator[tuple[dict[str, str], psutil.Process]]:
+    """A server of a repository: where it listens, by protocol, and its process."""
     command = [sys.executable, "-m", "dl4all", "serve", str(folder), "--http-port=0", "--grpc-port=0"]
     server = subprocess.Popen([*command, "--device", device], stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         words = server.stdout.readline().split()
-        yield {url.split("://")[0]: url.split("://")[1] for url in words[1:]}
+        yield {url.split("://")[0]: url.split("://")[1] for url in words[1:]}, psutil.Process(server.pid)
     finally:
         server.terminate()
         server.wait(60)
@@ -130,6 +156,50 @@ def latency(protocol: str, url: str, model: str, rows: int, count: int) -> float
     return statistics.median(taken[10:]) * 1e3
 
 
+async def overload(url: str, server: psutil.Process, seconds: float) -> dict[str, float]:
+    """What becomes of four times as many requests as a model can answer."""
+    capacity = SLOW_ROWS / SLOW_SECONDS
+    client = tritonclient.grpc.aio.InferenceServerClient(url)
+    x = tritonclient.grpc.InferInput("x", [1, FEATURES], "FP32")
+    numbers = np.random.default_rng(0).standard_normal((1, FEATURES)).astype(np.float32)
+    x.set_data_from_numpy(numbers)
+    accepted: list[float] = []
+    codes: Counter[str] = Counter()
+    memory: list[int] = []
+
+    async def ask() -> None:
+        begun = time.perf_counter()
+        try:
+            answer = await client.infer("slow", [x])
+        except tritonclient.utils.InferenceServerException as error:
+            codes[str(error.status())] += 1
+            return
+        accepted.append(time.perf_counter() - begun)
+        codes["right" if np.array_equal(answer.as_numpy("y"), numbers[:, :10]) else "wrong"] += 1
+
+    tasks: list[asyncio.Task[None]] = []
+    begun = time.perf_counter()
+    while (passed := time.perf_counter() - begun) < seconds:
+        while len(tasks) < 4 * capacity * passed:
+            tasks.append(asyncio.create_task(ask()))
+        memory.append(server.memory_info().rss)
+        await asyncio.sleep(0.005)
+    await asyncio.gather(*tasks)
+    await asyncio.sleep(1.0)
+    found = {
+        "requests a second": len(tasks) / seconds,
+        **{f"answers: {name}": float(n) for name, n in codes.items()},
+    }
+    found["accepted, p99 in ms"] = float(np.percentile(accepted, 99)) * 1e3
+    found["a full queue and 100 ms, in ms"] = SLOW_QUEUE / capacity * 1e3 + 100
+    quarter = len(memory) // 4
+    found["memory, last quarter less the second, in MB"] = (
+        float(np.median(memory[-quarter:]) - np.median(memory[quarter : 2 * quarter])) / 1e6
+    )
+    await client.close()
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -139,12 +209,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peer", metavar="HTTP:GRPC", help="ports of another server on this host")
+    parser.add_argument("--overload", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     found: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         write_repository(Path(folder))
-        with serving(Path(folder), options.device) as urls:
+        with serving(Path(folder), options.device) as (urls, process):
+            if options.overload:
+                medians = asyncio.run(overload(urls["grpc"], process, options.seconds))
+                medians["a lone client a second later, in ms"] = latency("grpc", urls["grpc"], "slow", 1, 20)
+                show(medians, options.json)
+                return
             servers = {"": urls}
             if options.peer:
                 ports = dict(zip(PROTOCOLS, options.peer.split(":"), strict=True))
@@ -175,12 +251,15 @@ def main() -> None:
                 medians[f"{protocol}: many, to the peer"] = (
                     medians[f"{protocol} many batched"] / medians[f"{many} batched"]
                 )
-    for name, value in medians.items():
-        print(f"{name:40} {value:10.2f}")
-    if options.json:
-        options.json.write_text(
-            json.dumps({"options": vars(options) | {"json": None}, "medians": medians}, indent=1)
-        )
+    show(medians, options.json)
+
+
+def show(found: dict[str, float], file: Path | None) -> None:
+    """Print numbers by name, and write them to a file."""
+    for name, value in found.items():
+        print(f"{name:45} {value:10.2f}")
+    if file is not None:
+        file.write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ class InferenceQueue:
             DeviceError: the queue is closed, or has no device left.
             ForkError: it was made before this process was forked.
         """
-        return self._submit([array[None] for array in map(host_array, inputs)], True, timeout, expires)
+        return self._submit(tuple(host_array(value)[None] for value in inputs), True, timeout, expires)
 
     def submit_batch(
         self, *inputs: Any, timeout: float | None = None, expires: float | None = None
@@ -209,23 +209,29 @@ class InferenceQueue:
             ...     queue.submit_batch([[-1.0, 2.0], [3.0, -4.0]]).result(timeout=10).tolist()
             [[0.0, 2.0], [3.0, 0.0]]
         """
-        return self._submit([host_array(value) for value in inputs], False, timeout, expires)
+        return self._submit(tuple(map(host_array, inputs)), False, timeout, expires)
 
     def _submit(
-        self, inputs: list[npt.NDArray[Any]], single: bool, timeout: float | None, expires: float | None
+        self,
+        inputs: tuple[npt.NDArray[Any], ...],
+        single: bool,
+        timeout: float | None,
+        expires: float | None,
     ) -> Request:
         fork.check_own(self._made_in, "InferenceQueue")
         if not inputs:
             raise ArgumentError("[InferenceQueue] expected the model's inputs, got none")
-        count = batch_rows(inputs)
+        count = 1 if single else batch_rows(inputs)
         if count > self._limit:
             raise ArgumentError(
                 f"[InferenceQueue] {count} rows never fit into a queue of {self._limit}; send fewer at once, "
                 "or raise its limit"
             )
-        make = partial(Request, owner=self, on_virtual_clock=self._virtual, single=single, expires=expires)
-        starts = range(0, count, self._most)
-        parts = [make(tuple(array[start : start + self._most] for array in inputs)) for start in starts]
+        most = self._most
+        cut = [inputs]
+        if count > most:
+            cut = [tuple(array[i : i + most] for array in inputs) for i in range(0, count, most)]
+        parts = [Request(part, self, self._virtual, single, expires) for part in cut]
         if not self._changed.wait_for(partial(self._add, parts, count), timeout):
             raise QueueFullError(
                 f"[InferenceQueue] no room for another request within {timeout} seconds; submit fewer, or "
@@ -246,12 +252,14 @@ class InferenceQueue:
         clock.advance_to(self._places[rows - 1])
         for request in parts:
             request.send()
-            alarms = self._buckets.add(request), request.deadline or math.inf
+            if request.expires is not None:
+                request.deadline = request.submitted + request.expires
+            due = self._buckets.add(request)
             while self._places and len(self._places) + len(self._buckets) > self._limit:
                 self._places.popleft()
             self._dispatch()
             # What could go now and does not is begun by the next device that is free.
-            alarm = min(seconds for seconds in (*alarms, math.inf) if seconds > request.submitted)
+            alarm = min(due, request.deadline) if due > request.submitted else request.deadline
             if alarm < self._alarm and request.state == "waiting":
                 self._wake.put(None)
         return True
@@ -276,7 +284,7 @@ class InferenceQueue:
         """
         arrays = tuple(map(host_array, inputs))
         batch_rows(arrays)
-        request = Request(arrays, self, on_virtual_clock=self._virtual, single=False)
+        request = Request(arrays, self, self._virtual, single=False)
         tasks = [r.stream.submit(r.compute, [request], name="warm-up") for r in self._replicas]
         outputs = [task.result()[0] for task in tasks]
         return outputs[0]
@@ -569,7 +577,7 @@ def _watch(reference: weakref.ref[InferenceQueue], wake: SimpleQueue[None]) -> N
 def _begun(requests: list[Request]) -> list[Request]:
     """The requests that begin now, or have begun; the others were cancelled, or it is too late for them."""
     for request in requests:
-        if request.deadline is not None and request.deadline <= request.seconds():
+        if request.deadline < math.inf and request.deadline <= request.seconds():
             request.expire()
     return [request for request in requests if request.begin() is not None or request.state == "running"]
 

@@ -52,13 +52,12 @@ class Request(Task):
         [0.0, 2.0]
     """
 
-    __slots__ = ("_callbacks", "_expires", "_owner", "inputs", "key", "rows", "single")
+    __slots__ = ("_callbacks", "_owner", "deadline", "expires", "inputs", "key", "rows", "single")
 
     def __init__(
         self,
         inputs: tuple[npt.NDArray[Any], ...],
         owner: RequestQueue,
-        *,
         on_virtual_clock: bool,
         single: bool = True,
         expires: float | None = None,
@@ -69,13 +68,9 @@ class Request(Task):
         self.single = single
         self.key: Key = tuple((array.shape[1:], array.dtype) for array in inputs)
         self._owner: RequestQueue | None = owner
-        self._expires = expires
+        self.expires = expires
+        self.deadline = math.inf  # when it is too late to begin with it, on its clock; the queue says so
         self._callbacks: list[Callable[[Request], Any]] = []
-
-    @property
-    def deadline(self) -> float | None:
-        """When it is too late to begin with it, on its clock."""
-        return None if self._expires is None else self.submitted + self._expires
 
     def add_done_callback(self, function: Callable[[Request], Any]) -> None:
         """Call a function with this request when it is done, or now if it is.
@@ -107,7 +102,7 @@ class Request(Task):
     def expire(self) -> None:
         """It is too late, unless a device has begun with it."""
         if self._take():
-            late = f"[InferenceQueue] no device began with a request within {self._expires} seconds"
+            late = f"[InferenceQueue] no device began with a request within {self.expires} seconds"
             self.end("failed", InferenceTimeoutError(late))
 
     def cancel(self) -> bool:
@@ -129,7 +124,8 @@ class Request(Task):
         """Keep the output, or why there is none."""
         super().end(state, outcome)
         self.inputs, self._owner = (), None
-        self._call_back()
+        if self._callbacks:
+            self._call_back()
 
 
 class SplitRequest(Request):
@@ -235,6 +231,8 @@ def rows(output: Any, requests: Sequence[Request]) -> list[Any]:
             "the model return a row for each input"
         )
     array, host, begin = output.detach().numpy(), open_device("cpu"), 0
+    if all(request.single for request in requests):  # the usual case, and the quicker way
+        return [from_numpy(np.array(row), host) for row in array]
     outputs = []
     for request in requests:
         own = np.array(array[begin]) if request.single else array[begin : begin + request.rows]

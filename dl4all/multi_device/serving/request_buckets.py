@@ -72,6 +72,7 @@ class Buckets:
         self._patience = patience
         self._exact = exact
         self._buckets: dict[Key, deque[_Forming]] = {}
+        self._expiring: set[Request] = set()  # few have a deadline, and looking through all takes long
 
     def __len__(self) -> int:
         """The number of rows that wait."""
@@ -93,6 +94,8 @@ class Buckets:
         elif bucket[-1].rows + request.rows > self._most:
             bucket[-1].hurried |= bucket[-1].rows < self._most  # nothing will fill it
             bucket.append(_Forming())
+        if request.deadline < math.inf:
+            self._expiring.add(request)
         bucket[-1].requests.append(request)
         bucket[-1].rows += request.rows
         return bucket[-1].due(self._patience)
@@ -107,6 +110,7 @@ class Buckets:
 
     def remove(self, request: Request) -> bool:
         """Take a request out; returns whether it was there."""
+        self._expiring.discard(request)
         bucket = self._buckets.get(request.key, deque())
         for forming in bucket:
             if request in forming.requests:
@@ -147,11 +151,11 @@ class Buckets:
         self._tidy()
         waiting = (bucket[0] for bucket in self._buckets.values() if not self._is_due(bucket[0], now))
         due = min((forming.due(self._patience) for forming in waiting), default=math.inf)
-        return min((r.deadline for r in self if r.deadline is not None), default=due)
+        return min([due, *(request.deadline for request in self._expiring)])
 
     def expired(self, now: float) -> list[Request]:
         """The requests for which it is too late."""
-        return [request for request in self if request.deadline is not None and request.deadline <= now]
+        return [request for request in self._expiring if request.deadline <= now]
 
     def first(self, key: Key, most: int) -> Chosen:
         """The first requests of a key, those of a batch and at most `most` rows, but at least one of them."""
@@ -169,6 +173,7 @@ class Buckets:
 
     def drop(self, key: Key, requests: Sequence[Request]) -> None:
         """Take requests of a key out that :meth:`first` has given; those that are out already stay out."""
+        self._expiring.difference_update(requests)
         bucket = self._buckets.get(key)
         if not bucket:
             return

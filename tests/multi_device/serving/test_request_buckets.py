@@ -144,6 +144,23 @@ def test_hurrying_a_request_hurries_those_before_it() -> None:
     assert list(buckets) == [made[4]]
 
 
+def test_a_deadline_hides_no_batch_that_is_due_sooner() -> None:
+    buckets = Buckets(4, 1.0)
+    first, second = requests(0.0, 0.5)
+    first.deadline = 60.0
+    buckets.add(first)
+    assert buckets.next_due(0.0) == 1.0
+    second.deadline = 0.75
+    buckets.add(second)
+    assert buckets.next_due(0.5) == 0.75
+    assert buckets.expired(0.5) == []
+    assert buckets.expired(0.8) == [second]
+    assert buckets.remove(second)
+    assert buckets.expired(90.0) == [first]
+    assert buckets.pop(first.key, 4).requests == [first]
+    assert buckets.expired(90.0) == []
+
+
 def test_a_request_is_removed_once() -> None:
     buckets = Buckets(4, 1.0)
     a, b = requests(0.0, 0.5)

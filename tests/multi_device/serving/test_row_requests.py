@@ -120,11 +120,16 @@ def test_single_inputs_and_rows_share_batches() -> None:
     model = Doubled()
     with queue_of(model, max_batch=8, max_wait=0.0) as queue:
         held_up(model, queue)
-        one, several = queue.submit(numbers(5)[0]), queue.submit_batch(numbers(3))
+        one, several, row = (
+            queue.submit(numbers(5)[0]),
+            queue.submit_batch(numbers(3)),
+            queue.submit_batch(numbers(1)),
+        )
         model.seen.open.set()
         assert one.result(timeout=30)["twice"].shape == (3,)
         check(several, numbers(3))
-    assert model.seen.calls == [1, 4]
+        check(row, numbers(1))
+    assert model.seen.calls == [1, 5]
 
 
 def test_a_large_request_is_spread_over_devices() -> None:
