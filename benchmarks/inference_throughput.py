@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dl4all as dl
-from dl4all.multi_device.serving.inference_queue import InferenceStats
+from dl4all.multi_device.serving.inference_stats import InferenceStats
 
 SIZES = (1, 8, 32)
 GROUPS = ("cpu", "vulkan:0", "cpu,vulkan:0")

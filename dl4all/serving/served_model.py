@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dl4all.errors import DeviceError
-from dl4all.multi_device.serving.inference_queue import InferenceQueue, InferenceStats
+from dl4all.multi_device.serving.inference_queue import InferenceQueue
+from dl4all.multi_device.serving.inference_stats import InferenceStats
 from dl4all.multi_device.serving.request import Request
 from dl4all.nn.module import Module
 from dl4all.scheduler.streams.group import DeviceGroup

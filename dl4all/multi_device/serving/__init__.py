@@ -1,1 +1,1 @@
-"""Single inputs, answered in batches on several devices."""
+"""Requests, answered in batches on several devices."""

@@ -8,7 +8,7 @@ import math
 import threading
 import time
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,6 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import (
@@ -25,6 +24,7 @@ from dl4all.errors import (
     DeviceLostError,
     QueueFullError,
 )
+from dl4all.multi_device.serving.inference_stats import InferenceStats, InferenceTotals
 from dl4all.multi_device.serving.request import Key, Request, SplitRequest, batch_rows, host_array
 from dl4all.multi_device.serving.request_buckets import Buckets, choose, fitting
 from dl4all.multi_device.serving.served_replica import ServedReplica
@@ -36,33 +36,7 @@ from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.streams.group import DeviceGroup
 from dl4all.scheduler.streams.task import State
 
-REMEMBERED = 4096  # requests whose latencies count
-PERCENTILES = (50, 95, 99)
 LOOK_SECONDS = 1.0  # after which the watching thread looks whether there is still something to watch
-
-
-@dataclass(frozen=True)
-class InferenceStats:
-    """Statistics of an inference queue so far."""
-
-    requests: int
-    """That were answered, failed ones among them."""
-    batches: int
-    waiting: int
-    """Rows that wait for a device."""
-    batch_sizes: dict[int, int]
-    """The number of batches that were computed, by their rows."""
-    batch_seconds: dict[int, float]
-    """The seconds that they took together, by their rows."""
-    shares: dict[str, float]
-    """The part of the requests that each device answered."""
-    latency: dict[int, float]
-    """Seconds from submission to answer by percentile (50, 95, 99), of the latest requests."""
-
-    @property
-    def mean_batch(self) -> float:
-        """Requests in a batch."""
-        return self.requests / self.batches if self.batches else 0.0
 
 
 @dataclass(eq=False)
@@ -141,10 +115,7 @@ class InferenceQueue:
         # Free ones, by the virtual times at which they became free: as many as those that wait leave.
         self._limit, self._places = limit, deque([0.0] * limit)
         self._closed = False
-        self._answered = 0
-        self._batch_sizes: Counter[int] = Counter()
-        self._batch_seconds: dict[int, float] = {}
-        self._latencies: deque[float] = deque(maxlen=REMEMBERED)
+        self._totals = InferenceTotals()
         self._alarm = math.inf  # when the watching thread looks again
         self._made_in = fork.generation  # what serves it are threads of this process
         self._changed = threads.Condition(fork.rlock())  # room, or nothing left to do
@@ -314,19 +285,8 @@ class InferenceQueue:
     def stats(self) -> InferenceStats:
         """Statistics so far."""
         with self._changed.lock:
-            latencies = np.array(self._latencies)
-            answered = max(1, sum(replica.requests for replica in self._replicas))
-            return InferenceStats(
-                requests=self._answered,
-                batches=self._batch_sizes.total(),
-                batch_sizes=dict(self._batch_sizes),
-                batch_seconds=dict(self._batch_seconds),
-                waiting=self._waiting(),
-                shares={str(replica.device): replica.requests / answered for replica in self._replicas},
-                latency={
-                    p: float(np.percentile(latencies, p)) if latencies.size else math.nan for p in PERCENTILES
-                },
-            )
+            answered = {str(replica.device): replica.requests for replica in self._replicas}
+            return self._totals.stats(self._waiting(), answered)
 
     def close(self, *, cancel: bool = False) -> None:
         """Refuse further requests, and return when those that wait are answered; with `cancel`, drop them."""
@@ -486,14 +446,12 @@ class InferenceQueue:
         rows = sum(request.rows for request in requests)
         with self._changed.lock:  # before anybody hears of it
             seconds = requests[0].seconds() - batch.begun
-            self._answered += len(requests)
-            self._batch_sizes[rows] += 1
-            self._batch_seconds[rows] = self._batch_seconds.get(rows, 0.0) + seconds
+            self._totals.count(len(requests), rows, seconds)
             replica.took(seconds, len(requests), rows)
         for request, (state, outcome) in zip(requests, outcomes, strict=True):
             request.end(state, outcome)
         with self._changed.lock:
-            self._latencies.extend(request.ended - request.submitted for request in requests)
+            self._totals.latencies.extend(request.ended - request.submitted for request in requests)
             self._release(replica)
 
     def _settle(self, batch: _Batch) -> bool:
