@@ -83,7 +83,7 @@ class _ModelCollector(Collector):
         )
         devices: set[Device] = set()
         for model in list(self._models.by_name.values()):
-            names, stats = (model.name, model.version), model.stats()
+            names, stats = (model.name, model.version), model.queue.stats()
             sizes.add_metric(names, *_histogram(stats.batch_sizes))
             waiting.add_metric(names, stats.waiting)
             for name, share in stats.shares.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,6 @@ import numpy as np
 
 from dl4all.errors import DeviceError
 from dl4all.multi_device.serving.inference_queue import InferenceQueue
-from dl4all.multi_device.serving.inference_stats import InferenceStats
 from dl4all.multi_device.serving.request import Request
 from dl4all.nn.module import Module
 from dl4all.scheduler.streams.group import DeviceGroup
@@ -87,24 +87,24 @@ class ServedModel:
         self, name: str, version: str, module: Module, config: ModelConfig, devices: Sequence[str]
     ) -> None:
         self.name, self.version, self.config = name, version, config
-        chosen = [*(config.devices or devices)]
-        self.group = DeviceGroup("all" if chosen == ["all"] else chosen)
         self._active = 0  # requests that are not answered yet
         self._idle: asyncio.Event | None = None  # set when there is none, once somebody waits for that
         self.totals = RequestTotals()
-        self.queue = InferenceQueue(
-            module,
-            self.group,
-            max_batch=config.max_batch_size,
-            max_wait=config.max_queue_delay_microseconds * 1e-6,
-            limit=config.max_queue_size,
-            compile=config.compile,
-        )
-        try:
+        chosen = [*(config.devices or devices)]
+        with contextlib.ExitStack() as stack:
+            self.group = DeviceGroup("all" if chosen == ["all"] else chosen)
+            stack.callback(self.group.close)
+            self.queue = InferenceQueue(
+                module,
+                self.group,
+                max_batch=config.max_batch_size,
+                max_wait=config.max_queue_delay_microseconds * 1e-6,
+                limit=config.max_queue_size,
+                compile=config.compile,
+            )
+            stack.callback(self.queue.close, cancel=True)
             self._warm_up()
-        except BaseException:
-            self.queue.close(cancel=True)
-            raise
+            self._opened = stack.pop_all()
 
     def _warm_up(self) -> None:
         """Compute the smallest and the largest batch on each device, and check what comes.
@@ -130,10 +130,6 @@ class ServedModel:
     def ready(self) -> bool:
         """Whether a device is left that computes."""
         return bool(self.group.alive)
-
-    def stats(self) -> InferenceStats:
-        """Statistics of the queue."""
-        return self.queue.stats()
 
     def checked(self, given: Mapping[str, NDArray]) -> list[NDArray]:
         """The inputs of a request in the order of the module's arguments, as tensors hold them.
@@ -245,8 +241,7 @@ class ServedModel:
 
     def close(self) -> None:
         """Drop what waits, and give the devices back."""
-        self.queue.close(cancel=True)
-        self.group.close()
+        self._opened.close()
 
 
 def _settle(done: asyncio.Future[None]) -> None:

@@ -97,7 +97,7 @@ class ServedModels:
         """Load every model of the repository, before there are requests. Those that fail are in the index."""
         for name in self.repository.names() if self.repository else ():
             try:
-                self.by_name[name] = self._made(name)
+                self.put(self._made(name))
             except RequestError as error:
                 logger.error("%s", error)
 

@@ -16,6 +16,7 @@ from dl4all.errors import ArgumentError, BackendMissingError, ConfigError
 from dl4all.nn.module import Module
 from dl4all.serving.model_config import NAME, ModelConfig, TensorSpec, checked_config
 from dl4all.serving.repository import Repository
+from dl4all.serving.request_error import RequestError
 from dl4all.serving.served_model import ServedModel
 from dl4all.serving.served_models import ServedModels
 
@@ -25,8 +26,8 @@ try:
 
     from dl4all.serving.metrics import Metrics
     from dl4all.serving.protocol.grpc_service import add_services
-    from dl4all.serving.protocol.http_body import MOST_BYTES
     from dl4all.serving.protocol.http_routes import application
+    from dl4all.serving.protocol.request_tensors import MOST_BYTES
 except ImportError as error:
     raise BackendMissingError(f"[serve] {error.name} is not installed: pip install 'dl4all[serve]'") from None
 
@@ -120,8 +121,8 @@ class Server:
             settings: further fields of :class:`ModelConfig`.
 
         Raises:
-            ConfigError: a setting is out of its range.
-            RequestError: the module returns something else than `outputs` say.
+            ConfigError: a setting is out of its range, or the module returns something else than `outputs`.
+            Exception: what the module raises when it is called for the first time.
         """
         if not NAME.fullmatch(name) or not version.isdecimal():
             raise ConfigError(
@@ -129,22 +130,17 @@ class Server:
             )
         config = ModelConfig(_specs(inputs), _specs(outputs), **settings)
         checked_config(config, f"[serve] {name}")
-        made = ServedModel(name, version, module, config, self._models.devices)
-        self._in_loop(lambda: self._models.put(made))
-
-    def _in_loop(self, function: Callable[[], None]) -> None:
-        """Call a function in the thread of the event loop, or here while there is none."""
+        try:
+            made = ServedModel(name, version, module, config, self._models.devices)
+        except RequestError as error:
+            raise ConfigError(f"[serve] {error}") from None
         if self._loop is None:
-            function()
-            return
-        done: Future[None] = Future()
+            self._models.put(made)
+        else:
+            asyncio.run_coroutine_threadsafe(self._put(made), self._loop).result()
 
-        def call() -> None:
-            function()
-            done.set_result(None)
-
-        self._loop.call_soon_threadsafe(call)
-        done.result()
+    async def _put(self, made: ServedModel) -> None:
+        self._models.put(made)
 
     def start(self) -> None:
         """Listen, in a thread; returns when requests are answered.
@@ -200,14 +196,13 @@ class Server:
         for number in signals:
             self._loop.add_signal_handler(number, self._begin_to_stop)
         try:
-            async with contextlib.AsyncExitStack() as stack:
-                stack.push_async_callback(self._models.stop)
-                await self._listen_until_stopped(ready)
+            await self._listen_until_stopped(ready)
         except Exception as error:
             if ready.done():
                 raise
             ready.set_exception(error)
         finally:
+            await self._models.stop()
             self._loop = None
 
     def _begin_to_stop(self) -> None:
@@ -240,8 +235,9 @@ class Server:
             )
         )
         with _listening(self._host, self._ports[0]) as listener:
-            self.http_url = f"{self._host}:{listener.getsockname()[1]}"
-            self.grpc_url = f"{self._host}:{_bound(rpc, self._host, self._ports[1])}"
+            host = f"[{self._host}]" if ":" in self._host else self._host
+            self.http_url = f"{host}:{listener.getsockname()[1]}"
+            self.grpc_url = f"{host}:{_bound(rpc, host, self._ports[1])}"
             await rpc.start()
             serving = asyncio.create_task(http.serve([listener]))
             ready.set_result(None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -130,6 +131,8 @@ def test_added_models_are_checked() -> None:
             server.add(name, dl.nn.ReLU(), [X], [Y], version=version)
     with pytest.raises(ConfigError, match="max_batch_size must be at least 1"):
         server.add("m", dl.nn.ReLU(), [X], [Y], max_batch_size=0)
+    with pytest.raises(ConfigError, match="output 'y' of model 'm' is float32 of shape"):
+        server.add("m", dl.nn.Linear(3, 2), [X], [Y])
     with pytest.raises(dl.Dl4allError, match="model_control_mode"):
         dl.serving.Server(model_control_mode="poll")  # type: ignore[arg-type]
 
@@ -142,6 +145,20 @@ def test_a_port_that_is_taken_is_an_error_and_leaves_no_thread() -> None:
             other.start()
         other.stop()
         assert "serving" not in [t.name for t in threading.enumerate() if t is other._thread]
+
+
+def test_hosts_of_ipv6() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    server = dl.serving.Server(host="::1", http_port=0, grpc_port=0, devices=["cpu"])
+    server.add("m", dl.nn.Identity(), [X], [Y])
+    with server:
+        for protocol, url in urls_of(server).items():
+            assert url.startswith("[::1]:")
+            x = numbers(1, 3)
+            np.testing.assert_array_equal(infer(url, "m", protocol, {"x": x}).as_numpy("y"), x)
 
 
 def test_a_server_can_be_started_again() -> None:

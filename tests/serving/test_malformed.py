@@ -20,7 +20,7 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 import dl4all as dl
-from dl4all.serving.protocol.http_body import MOST_BYTES
+from dl4all.serving.protocol.request_tensors import MOST_BYTES
 from tests.serving.servers import Answer, ask, infer, numbers, serving, urls_of
 
 pytestmark = pytest.mark.usefixtures("deadline")

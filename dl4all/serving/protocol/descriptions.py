@@ -54,7 +54,7 @@ def of_statistics(model: ServedModel) -> Description:
     Copies to and from a device belong to its computation here: ``compute_input`` and ``compute_output`` are
     empty.
     """
-    totals, stats = model.totals, model.stats()
+    totals, stats = model.totals, model.queue.stats()
     return {
         "name": model.name,
         "version": model.version,

@@ -20,7 +20,8 @@ from dl4all.serving.datatypes import NDArray
 from dl4all.serving.metrics import Metrics
 from dl4all.serving.protocol import descriptions
 from dl4all.serving.protocol import open_inference_pb2 as messages
-from dl4all.serving.protocol.http_body import (
+from dl4all.serving.protocol.inference import InferenceRequest
+from dl4all.serving.protocol.request_tensors import (
     check_parameters,
     checked_shape,
     dtype_of,
@@ -28,7 +29,6 @@ from dl4all.serving.protocol.http_body import (
     from_numbers,
     patience,
 )
-from dl4all.serving.protocol.inference import InferenceRequest
 from dl4all.serving.request_error import RequestError, invalid
 from dl4all.serving.served_model import ServedModel
 from dl4all.serving.served_models import ServedModels, reason_of

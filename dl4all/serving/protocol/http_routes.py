@@ -18,8 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dl4all.serving.metrics import Metrics
 from dl4all.serving.protocol import descriptions
-from dl4all.serving.protocol.http_body import HEADER, check_size, decompressed, read_body, write_body
+from dl4all.serving.protocol.http_body import HEADER, decompressed, read_body, write_body
 from dl4all.serving.protocol.inference import InferenceRequest
+from dl4all.serving.protocol.request_tensors import check_size
 from dl4all.serving.request_error import Reason, RequestError, invalid
 from dl4all.serving.served_model import ServedModel
 from dl4all.serving.served_models import ServedModels, reason_of

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from dl4all.serving.datatypes import NDArray
 from dl4all.serving.metrics import Metrics
-from dl4all.serving.protocol.http_body import check_outputs
+from dl4all.serving.protocol.request_tensors import check_outputs
 from dl4all.serving.request_error import Reason, RequestError
 from dl4all.serving.served_model import Answer, ServedModel
 from dl4all.serving.served_models import ServedModels, reason_of
