@@ -23,6 +23,7 @@ from dl4all.optim.sgd import SGD
 from dl4all.optim.sparse_adam import SparseAdam
 from dl4all.optim.step import foreign as foreign
 from dl4all.optim.step import gradient_scale as gradient_scale
+from dl4all.optim.zero_redundancy import ZeroRedundancyOptimizer
 
 __all__ = [
     "ASGD",
@@ -43,6 +44,7 @@ __all__ = [
     "RMSprop",
     "Rprop",
     "SparseAdam",
+    "ZeroRedundancyOptimizer",
     "lr_scheduler",
     "swa_utils",
 ]

@@ -32,6 +32,7 @@ _NETWORKS = (
 _NO_OPTIMIZERS = (
     *("EMA", "Optimizer", "lr_scheduler", "swa_utils"),
     *("LBFGS", "Muon", "SparseAdam"),  # they take a closure, matrices alone, or sparse gradients
+    "ZeroRedundancyOptimizer",  # takes a class
 )
 _NO_SCHEDULES = (  # they take functions or other schedules
     *("LRScheduler", "ChainedScheduler", "LambdaLR", "MultiplicativeLR", "SequentialLR"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -13,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 import dl4all as dl
-from dl4all.errors import ArgumentError
+from dl4all.errors import ArgumentError, DistError
 from dl4all.multi_device.data_parallel.balance import Balance, split
 from dl4all.runtime.simulated.description import Failure
 from dl4all.scheduler.cost.simulation import simulated_device
@@ -475,9 +477,100 @@ def accumulated() -> None:
     print("complete")
 
 
+def zero_redundancy(*args: str) -> None:
+    """Optimizers whose state is spread over processes, beside the same ones alone, to the last bit."""
+    rank, count, devices = joined(args)
+    cases: list[tuple[type[dl.optim.Optimizer], dict[str, Any]]] = [
+        (dl.optim.SGD, {"lr": 0.05, "momentum": 0.9, "nesterov": True}),
+        (dl.optim.AdamW, {"lr": 0.01, "amsgrad": True}),
+        (dl.optim.RMSprop, {"lr": 0.01, "centered": True}),
+    ]
+    for device in devices:
+        for kind, options in cases:
+            nets = [_perceptron(device) for _ in range(3)]
+            alone, spread, resumed = (_parts_of(net) for net in nets)
+            plain = kind(alone, **options)
+            zero = dl.optim.ZeroRedundancyOptimizer(spread, kind, **options)
+            for step in range(4):
+                for net, optimizer in zip(nets, (plain, zero), strict=False):
+                    if step == 2:  # as schedulers do
+                        optimizer.param_groups[1]["lr"] *= 0.5
+                    _backward(net, step)
+                    optimizer.step()
+                np.testing.assert_array_equal(weights(nets[0]), weights(nets[1]))
+            own = sum(owner == rank for owner in zero._owners)
+            assert len(zero.state) == own < len(plain.state)
+            _raises(ArgumentError, "consolidate_state_dict", zero.state_dict)
+            zero.consolidate_state_dict(to=count - 1)
+            if rank == count - 1:
+                _same_state(plain.state_dict(), zero.state_dict())
+            else:
+                _raises(ArgumentError, "consolidate_state_dict", zero.state_dict)
+            nets[2].load_state_dict(nets[0].state_dict())
+            again = dl.optim.ZeroRedundancyOptimizer(resumed, kind, **options)
+            again.load_state_dict(plain.state_dict())
+            for net, optimizer in ((nets[0], plain), (nets[2], again)):
+                _backward(net, 9)
+                optimizer.step()
+            np.testing.assert_array_equal(weights(nets[0]), weights(nets[2]))
+            bad = plain.state_dict()
+            bad["param_groups"][1]["params"] = bad["param_groups"][1]["params"][:1]
+            _raises(ArgumentError, "the groups have", lambda: again.load_state_dict(bad))  # noqa: B023
+    few = dl.nn.Parameter(dl.ones(3, device="cpu"))  # fewer parameters than processes
+    zero = dl.optim.ZeroRedundancyOptimizer([few], dl.optim.SGD, lr=0.5)
+    few.grad = dl.ones(3, device="cpu")
+    zero.step()
+    assert few.tolist() == [0.5] * 3
+    _raises(ArgumentError, "all of them then", lambda: zero.add_param_group({"params": [few]}))
+    _raises(ArgumentError, "a class of dl.optim", lambda: dl.optim.ZeroRedundancyOptimizer([few], int))  # type: ignore[arg-type]
+    other = dl.nn.Parameter(dl.ones(3 + rank, device="cpu"))
+    _raises(
+        DistError, "different calls", lambda: dl.optim.ZeroRedundancyOptimizer([other], dl.optim.SGD, lr=0.5)
+    )
+    print("complete")
+
+
+def _perceptron(device: str) -> dl.nn.Module:
+    dl.manual_seed(11)
+    return dl.nn.Sequential(dl.nn.Linear(9, 17), dl.nn.Tanh(), dl.nn.Linear(17, 5), dl.nn.PReLU()).to(device)
+
+
+def _parts_of(net: dl.nn.Module) -> list[dict[str, Any]]:
+    first, *rest = net.parameters()
+    return [{"params": [first]}, {"params": rest, "weight_decay": 0.02}]
+
+
+def _backward(net: dl.nn.Module, step: int) -> None:
+    net.zero_grad()
+    x = np.random.default_rng(step).standard_normal((7, 9)).astype(np.float32)
+    y: dl.Tensor = net(dl.from_numpy(x, next(net.parameters()).device))
+    y.square().sum().backward()
+
+
+def _raises(kind: type[Exception], text: str, function: Callable[[], Any]) -> None:
+    with pytest.raises(kind, match=re.escape(text)):
+        function()
+
+
+def _same_state(expected: dict[str, Any], found: dict[str, Any]) -> None:
+    assert [*expected["state"]] == [*found["state"]]
+    for number, values in expected["state"].items():
+        assert values.keys() == found["state"][number].keys()
+        for name, value in values.items():
+            np.testing.assert_array_equal(np.asarray(_array(value)), _array(found["state"][number][name]))
+    assert expected["param_groups"] == found["param_groups"]
+
+
+def _array(value: Any) -> Any:
+    return value.detach().numpy() if isinstance(value, dl.Tensor) else value
+
+
 PROGRAMS: dict[str, Callable[..., None]] = {
     function.__name__: function
-    for function in (data_parallel, collectives, trainer, dies, differ, accumulated, loses_a_device, shares)
+    for function in (
+        *(data_parallel, collectives, trainer, dies, differ, accumulated, loses_a_device, shares),
+        zero_redundancy,
+    )
 }
 
 if __name__ == "__main__":

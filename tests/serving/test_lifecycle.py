@@ -44,7 +44,7 @@ def test_models_are_replaced_under_load(tmp_path: Path) -> None:
     with server:
         loads = [Load(protocol, url, 2) for protocol, url in urls_of(server).items()]
         clients = {p: CLIENTS[p].InferenceServerClient(url) for p, url in urls_of(server).items()}
-        for version in range(2, 12):
+        for version in range(2, 22):
             write_model(tmp_path, "m", version, VERSIONED.format(version=version))
             clients["http" if version % 2 else "grpc"].load_model("m")
             count = len(loads[0].answers)
@@ -55,7 +55,7 @@ def test_models_are_replaced_under_load(tmp_path: Path) -> None:
             assert len(load.answers) > 20
             assert all(number == float(version) for version, number in load.answers)
             versions = [int(version) for version, _ in load.answers[-4:]]
-            assert versions == [11] * 4
+            assert versions == [21] * 4
         for client in clients.values():
             client.close()
 
