@@ -21,9 +21,9 @@ from dl4all.optim.rmsprop import RMSprop
 from dl4all.optim.rprop import Rprop
 from dl4all.optim.sgd import SGD
 from dl4all.optim.sparse_adam import SparseAdam
+from dl4all.optim.state.zero_redundancy import ZeroRedundancyOptimizer
 from dl4all.optim.step import foreign as foreign
 from dl4all.optim.step import gradient_scale as gradient_scale
-from dl4all.optim.zero_redundancy import ZeroRedundancyOptimizer
 
 __all__ = [
     "ASGD",
