@@ -359,4 +359,4 @@ def test_bodies_with_mistakes_at_random(served: dict[str, str], seed: int) -> No
             codes.add(str(response.status))
     connection.close()
     assert codes <= {"200", "400", "404", "INVALID_ARGUMENT", "NOT_FOUND"}
-    assert len(codes) > 2
+    assert codes >= {"400", "INVALID_ARGUMENT"}  # the changes were mistakes over both protocols
