@@ -157,7 +157,7 @@ def latency(protocol: str, url: str, model: str, rows: int, count: int) -> float
 
 
 async def overload(url: str, server: psutil.Process, seconds: float) -> dict[str, float]:
-    """What becomes of four times as many requests as a model can answer."""
+    """Send four times as many requests as a model can answer; returns the counts and times."""
     capacity = SLOW_ROWS / SLOW_SECONDS
     client = tritonclient.grpc.aio.InferenceServerClient(url)
     x = tritonclient.grpc.InferInput("x", [1, FEATURES], "FP32")

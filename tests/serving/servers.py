@@ -139,7 +139,7 @@ class Process:
         self.urls = dict(word.split("://") for word in line.split()[1:])
 
     def ended(self) -> str:
-        """What it said on standard error, once it has ended."""
+        """Its standard error, once it has ended."""
         return self.popen.communicate(timeout=60)[1]
 
     def __enter__(self) -> Process:

@@ -176,7 +176,7 @@ SLOW = VERSIONED.format(version=1).replace(
 
 
 def _rows_that_came(process: Process) -> float:
-    """How many rows wait, or have been computed."""
+    """The number of rows that wait, or have been computed."""
     lines = ask(process.urls["http"], "GET", "/metrics").body.decode().splitlines()
     names = ("dl4all_inference_queue_rows{", "dl4all_inference_batch_size_sum{")
     return sum(float(line.split()[-1]) for line in lines if line.startswith(names))

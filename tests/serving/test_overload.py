@@ -257,7 +257,9 @@ def test_a_lost_device_loses_no_request(protocol: str) -> None:
         assert "a test" in entry["reason"]
 
 
-def test_a_model_s_own_mistakes_are_internal_errors_and_inputs_that_do_not_fit_are_not() -> None:
+def test_a_model_s_own_mistakes_are_internal_errors_and_inputs_that_do_not_fit_are_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Picky(dl.nn.Module):
         def forward(self, x: dl.Tensor) -> dl.Tensor:
             if bool((x == 7).any().item()):
@@ -277,6 +279,7 @@ def test_a_model_s_own_mistakes_are_internal_errors_and_inputs_that_do_not_fit_a
         assert status(3, 1.0)[0] == 400
         assert "[reshape]" in status(3, 1.0)[1]
         assert status(4, 7.0) == (500, "ValueError: seven")
+    assert [record.message for record in caplog.records].count("a request failed") == 1
 
 
 def test_health_of_grpc() -> None:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dl4all.serving.datatypes import NDArray
 from dl4all.serving.metrics import Metrics
 from dl4all.serving.protocol.request_tensors import check_outputs
-from dl4all.serving.request_error import Reason, RequestError
+from dl4all.serving.request_error import Reason, RequestError, as_request_error
 from dl4all.serving.served_model import Answer, ServedModel
-from dl4all.serving.served_models import ServedModels, reason_of
+from dl4all.serving.served_models import ServedModels
 
 
 class InferenceRequest:
@@ -71,7 +71,7 @@ class InferenceRequest:
         if isinstance(error, asyncio.CancelledError):
             refused = RequestError(Reason.GONE, "the client has left")
         elif error is not None:
-            refused = reason_of(error)
+            refused = as_request_error(error)  # logged once, where it is answered
         seconds = time.perf_counter() - self._begun
         answer = self._answer if refused is None else None
         if self._protocol == "http":
