@@ -13,6 +13,9 @@ cd "$ROOT"
 "$PY" -c 'import sphinx' 2>/dev/null || bash tools/setup.sh --extras test
 export PYTHONPATH=$ROOT  # this checkout, not another one that is installed
 "$PY" -m tools.docs_site.source "$SITE/source"
+# What is kept of a run with warnings would hide them from the next, which looks at changed pages only.
+trap 'rm -rf "$SITE/doctrees"' ERR
 "$PY" -m sphinx -q -W --keep-going -b html -d "$SITE/doctrees" -c tools/docs_site "$SITE/source" "$SITE/html"
+trap - ERR
 "$PY" -m tools.docs_site.links "$SITE/html"
 echo "The site: $SITE/html/index.html"
