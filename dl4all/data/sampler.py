@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.distributed.process_group import group as groups
+from dl4all.distributed.process_group import world as groups
 from dl4all.errors import ArgumentError
 from dl4all.ops.core import limits
 from dl4all.ops.random.generator import Generator, default_generator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dl4all.data.sampler import Key
-from dl4all.distributed.process_group import group as groups
+from dl4all.distributed.process_group import world as groups
 from dl4all.ops.core import limits
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from importlib.util import find_spec
 
-from dl4all.distributed.process_group import group as groups
-from dl4all.distributed.process_group.group import DEFAULT_TIMEOUT, ProcessGroup
+from dl4all.distributed.process_group import world as groups
+from dl4all.distributed.process_group.group import ProcessGroup
 from dl4all.errors import ArgumentError, DistError
 
 
@@ -102,11 +102,13 @@ def init_process_group(
     SLURM's.
 
     Args:
-        backend: ``"gloo"`` (the default; ``pip install 'dl4all[dist]'``) or ``"mpi"`` (``'dl4all[mpi]'``).
-            Both carry arrays through the memory of the hosts.
+        backend: ``"gloo"`` (the default; ``pip install 'dl4all[dist]'``), ``"mpi"`` (``'dl4all[mpi]'``), or
+            ``"torchft"`` (``'dl4all[ft]'``; the default in an elastic launch), whose processes come and go: a
+            process is alone until :class:`dl4all.Trainer` meets others. All carry arrays through the memory
+            of the hosts.
         init_method: ``"env://"``, or ``"tcp://host:port"`` of rank 0.
         timeout: how long, as a timedelta or in seconds, a process waits for others before it raises an
-            error; 5 minutes by default.
+            error; 5 minutes by default, 30 seconds where others go on without it.
         world_size, rank: in place of the launcher's.
 
     Raises:
@@ -126,9 +128,8 @@ def init_process_group(
         raise ArgumentError(
             f"[init_process_group] expected init_method 'env://' or 'tcp://host:port', got {init_method!r}"
         )
-    limit = DEFAULT_TIMEOUT if timeout is None else timeout
-    limit = limit if isinstance(limit, timedelta) else timedelta(seconds=limit)
-    if limit <= timedelta():
+    limit = timeout if timeout is None or isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+    if limit is not None and limit <= timedelta():
         raise ArgumentError(f"[init_process_group] timeout must be more than 0 seconds, got {timeout}")
     address = None if init_method in (None, "env://") else init_method[len("tcp://") :]
     groups.connect(backend, limit, rank, world_size, address)

@@ -57,6 +57,11 @@ class History:
             stream.write(json.dumps(row) + "\n")
         self._incomplete = False
 
+    def write_to(self, file: Path | None) -> None:
+        """Write all rows to this file from the next one on, or none."""
+        if file != self._file:
+            self._file, self._incomplete = file, True
+
     def restore(self, rows: list[Row]) -> None:
         """Replace all rows, in the file too, which may have more of them from a run that was killed.
 

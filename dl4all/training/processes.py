@@ -9,7 +9,7 @@ import numpy as np
 
 from dl4all.data.shard import LoaderShard
 from dl4all.distributed.membership import init_process_group
-from dl4all.distributed.process_group import group as groups
+from dl4all.distributed.process_group import world as groups
 from dl4all.distributed.process_group.group import ProcessGroup
 from dl4all.errors import ArgumentError
 from dl4all.ops.random.generator import GOLDEN, Generator, default_generator
@@ -67,16 +67,20 @@ def share_of_rows(group: ProcessGroup, rows: int) -> float:
     return rows / max(sum(counts), 1)
 
 
-def merged(group: ProcessGroup | None, totals: Totals, metrics: Iterable[str]) -> Totals:
-    """The sums of all processes, of the loss and these metrics."""
+def merged(
+    group: ProcessGroup | None, totals: Totals, metrics: Iterable[str], before: Totals | None = None
+) -> Totals:
+    """The sums of all processes, of the loss and these metrics, and what all had `before`."""
     if group is None:
         return totals
     names, state = ["loss", *metrics], totals.state_dict()
     numbers = np.array([state["samples"], *(state["sums"].get(name, 0.0) for name in names)], np.float64)
     group.all_reduce(NAME, numbers).wait()
-    whole = Totals()
-    sums = dict(zip(names, numbers[1:].tolist(), strict=True))
-    whole.load_state_dict({"samples": int(numbers[0]), "batches": state["batches"], "sums": sums})
+    whole, known = Totals(), Totals() if before is None else before
+    earlier = known.state_dict()["sums"]
+    sums = {name: earlier.get(name, 0.0) + n for name, n in zip(names, numbers[1:].tolist(), strict=True)}
+    samples = known.samples + int(numbers[0])
+    whole.load_state_dict({"samples": samples, "batches": state["batches"], "sums": sums})
     return whole
 
 

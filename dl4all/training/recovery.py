@@ -134,8 +134,8 @@ def state_of(trainer: Trainer) -> dict[str, Any]:
     """The state from which a run goes on, on the host."""
     return {
         "model": {name: np.array(tensor.numpy()) for name, tensor in trainer.model.state_dict().items()},
-        "optimizer": _copied(trainer.optimizer.state_dict()),
-        "ema": None if trainer.ema is None else _copied(trainer.ema.state_dict()),
+        "optimizer": copied(trainer.optimizer.state_dict()),
+        "ema": None if trainer.ema is None else copied(trainer.ema.state_dict()),
         **_host_state_of(trainer),
     }
 
@@ -143,7 +143,7 @@ def state_of(trainer: Trainer) -> dict[str, Any]:
 def _host_state_of(trainer: Trainer) -> dict[str, Any]:
     """The part of the state that is on the host anyway."""
     return {
-        "scheduler": None if trainer.scheduler is None else _copied(trainer.scheduler.state_dict()),
+        "scheduler": None if trainer.scheduler is None else copied(trainer.scheduler.state_dict()),
         "scaler": trainer.scaler.state_dict() or None,
         "totals": trainer._totals.state_dict(),
         "step": trainer.step,
@@ -157,12 +157,12 @@ def _on_host(value: Any) -> Any:
     return value
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
     """The same structure with arrays in place of tensors."""
     if isinstance(value, TensorBase):
         return np.array(value.on_host())
     if isinstance(value, dict):
-        return {key: _copied(part) for key, part in value.items()}
+        return {key: copied(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_copied(part) for part in value)
+        return type(value)(copied(part) for part in value)
     return value

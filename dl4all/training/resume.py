@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from dl4all.data.loader import DataLoader
 from dl4all.data.shard import LoaderShard
 from dl4all.errors import ArgumentError, ResumeError
-from dl4all.io.checkpoint import best_step, load_checkpoint
+from dl4all.io.checkpoint import best_step, checkpoints, load_checkpoint
 from dl4all.ops.random.generator import Generator, default_generator
 from dl4all.optim.ema import EMA
 from dl4all.optim.optimizer import Optimizer
+from dl4all.training.totals import Totals
 
 if TYPE_CHECKING:
     from dl4all.training.trainer import Trainer
@@ -34,6 +35,18 @@ def best_of(folder: Path) -> tuple[int | None, dict[str, Any]]:
     return step, load_checkpoint(folder / f"step-{step or 0:08d}")
 
 
+def check_new(folder: Path) -> None:
+    """
+    Raises:
+        ArgumentError: the folder has the checkpoints of another run.
+    """
+    if checkpoints(folder):
+        raise ArgumentError(
+            f"[Trainer] {folder} holds the checkpoints of an earlier run; pass resume=True to go on with it, "
+            "or another folder"
+        )
+
+
 def facts_of(trainer: Trainer) -> dict[str, Any]:
     """The facts of a checkpoint about its run beside the state, so that another one can be compared."""
     return {
@@ -41,6 +54,24 @@ def facts_of(trainer: Trainer) -> dict[str, Any]:
         "scheduler": _class_name(trainer.scheduler),
         "scheduler_interval": None if trainer.scheduler is None else trainer.scheduler_interval,
         "accumulate": trainer.accumulate,
+    }
+
+
+def saved_state(trainer: Trainer, train: Any, totals: Totals) -> dict[str, Any]:
+    """The state from which a run goes on, with the sums of the epoch so far."""
+    return {
+        "run": facts_of(trainer),
+        "epoch": trainer.epoch,
+        "step": trainer.step,
+        "totals": totals.state_dict(),
+        "history": trainer.history.rows,
+        "random": default_generator().get_state(),
+        "model": trainer.model.state_dict(),
+        "optimizer": trainer.optimizer.state_dict(),
+        "scheduler": None if trainer.scheduler is None else trainer.scheduler.state_dict(),
+        "ema": None if trainer.ema is None else trainer.ema.state_dict(),
+        "scaler": trainer.scaler.state_dict() or None,
+        "data": train.state_dict() if hasattr(train, "state_dict") else None,
     }
 
 

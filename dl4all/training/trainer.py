@@ -24,7 +24,7 @@ from dl4all.nn.modules.normalization import BatchNorm
 from dl4all.nn.utils import clip_grad_norm_
 from dl4all.ops.core import autocast
 from dl4all.ops.core.dtypes import BFLOAT16, FLOAT16, HALVES
-from dl4all.ops.random.generator import Generator, default_generator, drawing_from
+from dl4all.ops.random.generator import Generator, drawing_from
 from dl4all.runtime.profiler.phase import phase
 from dl4all.scheduler.device.current import device as open_device
 from dl4all.scheduler.device.device import Device
@@ -33,6 +33,7 @@ from dl4all.scheduler.streams.group import DeviceGroup
 from dl4all.tensor.creation import from_numpy, tensor, zeros
 from dl4all.tensor.tensor import Tensor
 from dl4all.training.compiled_step import Step, compiled_gradients, compiled_update
+from dl4all.training.elastic import ElasticRun
 from dl4all.training.history import History, Row
 from dl4all.training.metrics import Metric, known_metrics
 from dl4all.training.processes import (
@@ -47,7 +48,7 @@ from dl4all.training.processes import (
 )
 from dl4all.training.progress import Bar, bar, batch_count
 from dl4all.training.recovery import Recovery, state_of
-from dl4all.training.resume import best_of, facts_of, resume
+from dl4all.training.resume import best_of, check_new, resume, saved_state
 from dl4all.training.totals import Totals
 
 T = TypeVar("T")
@@ -77,7 +78,8 @@ class Trainer:
         distributed: whether the processes of a launch train together (:mod:`dl4all.distributed`, `dl4all
             launch`). Each gives `fit` the same loader of the batches of all, and computes its rows of them on
             its `device` or `devices`. Numbers of the history are those over all; the first process writes the
-            folder. Callbacks are called in every process.
+            folder. Callbacks are called in every process. In an elastic launch, processes may end and others
+            come while `fit` goes on.
         sync_batch_norm: with several devices or processes, whether batch normalization uses the statistics
             of the whole batch.
         scheduler: a learning-rate scheduler; one whose ``step`` takes a value (``ReduceLROnPlateau``) gets
@@ -181,6 +183,7 @@ class Trainer:
         self._network: Module = model
         self._recovery: Recovery | None = None
         self._replicas: DistributedDataParallel | None = None  # the network, with other processes
+        self._elastic: ElasticRun | None = None  # with processes that come and go
         self._generator = Generator()  # of compiled gradients, with other processes
         self.precision = precision
         self.scaler = GradScaler("auto", enabled=precision == "fp16")
@@ -223,6 +226,7 @@ class Trainer:
         )
         self.device = network.group.primary
         self.group = None if devices is None else network.group
+        self._elastic = ElasticRun.of(self, self._processes)
 
     # Training
 
@@ -263,13 +267,17 @@ class Trainer:
             raise ArgumentError(f"[Trainer] patience must be at least 1, got {patience}")
         if resume and self.folder is None:
             raise ArgumentError("[Trainer] resume needs the folder in which the checkpoints are")
+        if self._elastic is not None:
+            return self._elastic.fit(
+                train, epochs, validation, patience, monitor or _column(validation), resume
+            )
         train = shard_of(self._processes, train)
         validation = validation if validation is None else shard_of(self._processes, validation)
         with ExitStack() as stack:
             if self.folder is not None:
                 folder = self.folder
                 by_first(self._processes, lambda: stack.enter_context(lock_folder(folder)))
-            return self._fit(train, epochs, validation, patience, monitor, resume)
+            return self._fit(train, epochs, validation, patience, monitor or _column(validation), resume)
 
     def _fit(
         self,
@@ -277,45 +285,37 @@ class Trainer:
         epochs: int,
         validation: Iterable[Any] | None,
         patience: int | None,
-        monitor: str | None,
+        monitored: str,
         resume: bool,
     ) -> History:
         if resume:
             self._resume(train)
-        elif self.folder is not None and not self.step:
-            by_first(self._processes, self._check_new)
+        elif (folder := self.folder) is not None and not self.step:
+            by_first(self._processes, lambda: check_new(folder))
         publisher.start()
-        monitored = monitor or ("loss" if validation is None else "val_loss")
         self._mark_best(monitored)  # a killed run may have stopped before this
         with bar(self.progress, train, epochs, self.epoch) as shown:
             while self.epoch < epochs and not self._out_of_patience(monitored, patience):
                 row: Row = {"epoch": self.epoch + 1, **self._train_epoch(train, shown)}
                 if validation is not None:
                     row |= self._safely(lambda: self._validate(validation))
-                if monitored not in row:
-                    raise ArgumentError(f"[Trainer] nothing is called {monitored!r}; there are {sorted(row)}")
-                if self.scheduler_interval == "epoch":
-                    self._step_scheduler(row)
-                self.epoch += 1
-                self.history.add(row)
-                if self.folder is not None:
-                    self._safely(lambda: self._save(train, Totals()))
-                    self._mark_best(monitored)
-                for callback in self.callbacks:
-                    callback(self, row)
+                self._complete_epoch(row, train, monitored)
                 shown.epoch(self.epoch, row)
         return self.history
 
-    def _check_new(self) -> None:
-        """
-        Raises:
-            ArgumentError: the folder has the checkpoints of another run.
-        """
-        if self.folder is not None and checkpoints(self.folder):
-            raise ArgumentError(
-                f"[Trainer] {self.folder} holds the checkpoints of an earlier run; pass resume=True to go on "
-                "with it, or another folder"
-            )
+    def _complete_epoch(self, row: Row, train: Iterable[Any], monitored: str) -> None:
+        """Go on to the next epoch, from the numbers of this one."""
+        if monitored not in row:
+            raise ArgumentError(f"[Trainer] nothing is called {monitored!r}; there are {sorted(row)}")
+        if self.scheduler_interval == "epoch":
+            self._step_scheduler(row)
+        self.epoch += 1
+        self.history.add(row)
+        if self.folder is not None:
+            self._safely(lambda: self._save(train, Totals()))
+            self._mark_best(monitored)
+        for callback in self.callbacks:
+            callback(self, row)
 
     def _validate(self, validation: Iterable[Any]) -> Row:
         with nullcontext() if self.ema is None else self.ema.averaged():
@@ -324,12 +324,8 @@ class Trainer:
     def _mark_best(self, monitored: str) -> None:
         """Mark the last complete epoch's checkpoint as the best if no epoch was better."""
         complete = len(self.history) and not self._interrupted.batches
-        if (
-            self.folder is not None
-            and self._writes
-            and complete
-            and self._best(monitored) == len(self.history) - 1
-        ):
+        best = complete and self._best(monitored) == len(self.history) - 1
+        if best and self.folder is not None and self._writes:
             mark_best(self.folder, self.step)
 
     def _best(self, monitored: str) -> int | None:
@@ -398,13 +394,20 @@ class Trainer:
 
     def _finish_epoch(self) -> dict[str, float]:
         """Make a step with the gradients that are left; returns the means over the epoch."""
+        self._finish_step()
+        return self._means(merged(self._processes, self._totals, self.metrics))
+
+    def _finish_step(self) -> None:
+        """Make a step with the gradients that are left, of fewer batches than others, if there are some."""
         if self._pending:
             if self._replicas is not None:
                 self._replicas.reduce_gradients()
             self._scale_gradients(self.accumulate / self._pending)
             self._update(self._last_loss)
             self._pending = 0
-        means = merged(self._processes, self._totals, self.metrics).means()
+
+    def _means(self, totals: Totals) -> dict[str, float]:
+        means = totals.means()
         if not self.scaler.is_enabled():
             return means
         return {**means, "scale": self.scaler.get_scale(), "skipped_steps": self._skipped}
@@ -418,6 +421,8 @@ class Trainer:
                     parameter.grad.mul_(factor)
 
     def _update(self, loss: float) -> None:
+        if self._elastic is not None:
+            self._elastic.commit()
         if not self._updates_within:
             with phase("update"):
                 self.scaler.unscale_(self.optimizer)
@@ -483,6 +488,8 @@ class Trainer:
         Raises:
             ArgumentError: there is no batch.
         """
+        if self._elastic is not None:
+            return self._elastic.call(lambda: self._evaluate(shard_of(self._processes, batches)))
         own = shard_of(self._processes, batches)
         return self._safely(lambda: self._evaluate(own))
 
@@ -555,22 +562,6 @@ class Trainer:
             self.ema.load_state_dict(average)
             self.ema.copy_to()
 
-    def _state(self, train: Any, totals: Totals) -> dict[str, Any]:
-        return {
-            "run": facts_of(self),
-            "epoch": self.epoch,
-            "step": self.step,
-            "totals": totals.state_dict(),
-            "history": self.history.rows,
-            "random": default_generator().get_state(),
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
-            "ema": None if self.ema is None else self.ema.state_dict(),
-            "scaler": self.scaler.state_dict() or None,
-            "data": train.state_dict() if hasattr(train, "state_dict") else None,
-        }
-
     def _save_within(self, train: Any, totals: Totals) -> None:
         if self.folder is None or self.checkpoint_every is None or self.step % self.checkpoint_every:
             return
@@ -585,9 +576,10 @@ class Trainer:
 
     def _save(self, train: Any, totals: Totals) -> None:
         assert self.folder is not None
-        whole = merged(self._processes, totals, self.metrics)
+        # Processes that come and go know the sums of all.
+        whole = totals if self._elastic is not None else merged(self._processes, totals, self.metrics)
         if self._writes:
-            save_checkpoint(self.folder, self.step, self._state(train, whole), self.keep)
+            save_checkpoint(self.folder, self.step, saved_state(self, train, whole), self.keep)
 
     def _resume(self, train: Any) -> None:
         assert self.folder is not None
@@ -598,3 +590,8 @@ class Trainer:
             return
         resume(self, train, state)
         self._interrupted = restart_from(self._processes, self._interrupted)
+
+
+def _column(validation: Any) -> str:
+    """The column that should fall."""
+    return "loss" if validation is None else "val_loss"

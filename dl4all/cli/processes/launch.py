@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import click
 
+from dl4all.cli.processes.supervisor import RESTARTS, host_and_port, supervise
 from dl4all.errors import ArgumentError, BackendMissingError
 
 WORKER = ("-m", "dl4all.cli.processes.worker")
@@ -31,7 +32,12 @@ ETHERNET = ("--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp")
 @click.option("--nnodes", type=click.IntRange(min=1), default=1, help="How many hosts there are.")
 @click.option("--node-rank", type=click.IntRange(min=0), help="The number of this one, from 0.")
 @click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Where host 0 listens for the others.")
-@click.option("--max-restarts", type=click.IntRange(min=0), default=0, help="How often to start all anew.")
+@click.option(
+    "--max-restarts",
+    type=click.IntRange(min=0),
+    help="How often to start all anew, 0 by default; with --elastic each process, 3.",
+)
+@click.option("--elastic", is_flag=True, help="Go on without processes that end, and with those that come.")
 @click.option("--log-dir", metavar="DIR", help="Where each process's output goes, as well.")
 @click.option("--backend", type=click.Choice(["gloo", "mpi"]), default="gloo", help="Who starts them.")
 @click.option("--hosts", metavar="A,B", help="With mpi: the hosts, which mpirun reaches by ssh.")
@@ -42,7 +48,8 @@ def launch(
     nnodes: int,
     node_rank: int | None,
     rdzv_endpoint: str | None,
-    max_restarts: int,
+    max_restarts: int | None,
+    elastic: bool,
     log_dir: str | None,
     backend: str,
     hosts: str | None,
@@ -52,21 +59,11 @@ def launch(
     Options go before SCRIPT. Processes of a host get its GPUs one by one, and the CPU where there are no
     more; a device that the script, DL4ALL_DEVICE or dl4all.toml names goes before. If one fails, all end, and
     start anew as often as --max-restarts says: Trainer(folder=..., distributed=True).fit(..., resume=True)
-    goes on from its checkpoint then.
+    goes on from its checkpoint then. With --elastic the others go on without it, and it is started again:
+    Trainer gives it what it has missed. Any number of hosts may join, each by this command with the
+    --rdzv-endpoint of host 0 and a --node-rank of its own.
     """
     worker = [*WORKER, script, *args]
-    if backend == "mpi":
-        if nnodes > 1 or max_restarts or rdzv_endpoint or log_dir:
-            raise ArgumentError(
-                "[launch] mpirun takes --hosts A,B in place of --nnodes, and does not restart"
-            )
-        command = [*_mpirun(processes, hosts), sys.executable, *worker]
-    else:
-        if hosts is not None:
-            raise ArgumentError(
-                "[launch] --hosts is mpirun's; without it run this command on each host, with --nnodes"
-            )
-        command = [*_torchrun(processes, nnodes, node_rank, rdzv_endpoint, max_restarts, log_dir), *worker]
     environment = {
         # Its share of the cores, unless somebody knows better: in each process libraries would take all.
         "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // processes)),
@@ -74,6 +71,27 @@ def launch(
         # A restarted process could not bind the port that the one before it shared.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
+    if backend == "mpi":
+        if nnodes > 1 or max_restarts or rdzv_endpoint or log_dir or elastic:
+            raise ArgumentError(
+                "[launch] mpirun takes --hosts A,B in place of --nnodes, and does not restart"
+            )
+        command = [*_mpirun(processes, hosts), sys.executable, *worker]
+    elif hosts is not None:
+        raise ArgumentError(
+            "[launch] --hosts is mpirun's; without it run this command on each host, with --nnodes"
+        )
+    elif elastic:
+        if nnodes > 1 or (rdzv_endpoint is None) != (node_rank is None):
+            raise ArgumentError(
+                "[launch] any number of hosts may join an elastic launch: leave out --nnodes, and give every "
+                "host a --node-rank and the --rdzv-endpoint of host 0"
+            )
+        restarts = RESTARTS if max_restarts is None else max_restarts
+        sys.exit(supervise(worker, environment, processes, node_rank or 0, rdzv_endpoint, restarts, log_dir))
+    else:
+        restarts = max_restarts or 0
+        command = [*_torchrun(processes, nnodes, node_rank, rdzv_endpoint, restarts, log_dir), *worker]
     sys.stdout.flush()
     os.execve(command[0], command, environment)  # signals and the exit status are the launcher's
 
@@ -106,9 +124,7 @@ def _torchrun(
     if endpoint is None:
         command += ["--standalone"]
     else:
-        host, _, port = endpoint.rpartition(":")
-        if not host or not port.isdigit():
-            raise ArgumentError(f"[launch] expected --rdzv-endpoint HOST:PORT, got {endpoint!r}")
+        host, port = host_and_port(endpoint)
         command += ["--nnodes", str(nnodes), "--node-rank", str(node_rank or 0)]
         command += ["--master-addr", host, "--master-port", port]
     if log_dir is not None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from dl4all.distributed.process_group.group import ProcessGroup
 from dl4all.distributed.process_group.launch_variables import Membership, membership
 from dl4all.distributed.process_group.transport import Array, ArrayTransfer, ReduceOp
 from dl4all.errors import DistNetworkError
@@ -28,8 +29,8 @@ def _tensor(array: Array) -> torch.Tensor:
 
 def connected(
     rank: int, world_size: int, address: str | None, timeout: timedelta
-) -> tuple[GlooTransport, Membership]:
-    """The transport between all processes, when all have come, and the part of this one.
+) -> tuple[ProcessGroup, Membership]:
+    """The group of all processes, when all have come, and the part of this one.
 
     Raises:
         ArgumentError: nothing tells the rank.
@@ -52,7 +53,8 @@ def connected(
             f"{member.master_addr}:{member.master_port} within {timeout.total_seconds():g} seconds: {first}. "
             "MASTER_ADDR must name rank 0's host for all, and MASTER_PORT a port that is free there"
         ) from error
-    return GlooTransport(dist.group.WORLD), member
+    transport = GlooTransport(dist.group.WORLD)
+    return ProcessGroup(transport, "gloo", timeout, range(member.world_size)), member
 
 
 class GlooTransport:
@@ -62,7 +64,7 @@ class GlooTransport:
 
     def __init__(self, group: Any) -> None:
         self._group = group
-        self.rank, self.world_size = dist.get_rank(group), dist.get_world_size(group)
+        self.rank, self.world_size = group.rank(), group.size()
 
     def all_reduce(self, array: Array, op: ReduceOp) -> ArrayTransfer:
         return self._begin(dist.all_reduce, _tensor(array), _op(op))
@@ -105,8 +107,10 @@ class GlooTransport:
         return GlooTransport(made)
 
     def close(self) -> None:
-        if self._group is not None:
+        if isinstance(self._group, dist.ProcessGroup):
             dist.destroy_process_group(self._group)
+        elif self._group is not None:  # torch.distributed does not know of it
+            self._group.abort()
         self._group = None  # its threads end with the last reference
 
     def _begin(self, collective: Any, *args: Any, **options: Any) -> ArrayTransfer:

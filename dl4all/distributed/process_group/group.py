@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import atexit
 import hashlib
-import logging
 import pickle
+import re
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from importlib import import_module
 from typing import Any, TypeVar
 
 import numpy as np
 
-from dl4all.distributed.process_group.launch_variables import Membership
 from dl4all.distributed.process_group.transport import Array, ArrayTransfer, ReduceOp, Transport
-from dl4all.errors import ArgumentError, BackendMissingError, DistError, DistNetworkError, Dl4allError
+from dl4all.errors import ArgumentError, DistError, DistNetworkError, Dl4allError
 from dl4all.ops.core.dtypes import HALVES
 
 T = TypeVar("T")
 
 TEXT = 192  # bytes of a call's description that processes compare
 NUMBERS = 4  # that they exchange with it
-DEFAULT_TIMEOUT = timedelta(minutes=5)
-
-EXTRAS = {"gloo": ("torch", "dist"), "mpi": ("mpi4py", "mpi")}
-"""The package behind a backend, and the extra of dl4all that brings it."""
-
-ALIASES = {
-    None: "gloo",
-    "nccl": "gloo",
-    "cpu:gloo": "gloo",
-    "cpu:gloo,cuda:nccl": "gloo",
-    "cuda:nccl": "gloo",
-}
-"""Backends that scripts for PyTorch name, and what carries arrays in their place."""
-
-logger = logging.getLogger("dl4all")
 
 
 class ProcessGroup:
@@ -87,6 +69,10 @@ class ProcessGroup:
         if rank not in self.ranks:
             raise ArgumentError(f"[{name}] rank {rank} is not in the group of ranks {list(self.ranks)}")
         return self.ranks.index(rank)
+
+    def connect(self, transport: Transport) -> None:
+        """Go on with other processes, over another transport."""
+        self.transport, self.ranks, self._broken = transport, tuple(range(transport.world_size)), None
 
     # Collectives. Each takes a name for its errors.
 
@@ -182,13 +168,15 @@ class ProcessGroup:
         parts = self.all_gather(name, padded)
         return [pickle.loads(part[:length].tobytes()) for part, length in zip(parts, lengths, strict=True)]
 
-    def broadcast_object(self, name: str, value: Any, source: int = 0) -> Any:
-        """The value of one process, by pickle."""
+    def broadcast_object(self, name: str, value: Any, source: int = 0, *, wanted: bool = True) -> Any:
+        """The value of one process, by pickle; None where it is not `wanted`."""
         data = pickle.dumps(value) if self.rank() == source else b""
         length = self.agree(name, f"an object of rank {self.ranks[source]}", [len(data)])[source][0]
         array = np.frombuffer(data, np.uint8).copy() if data else np.empty(length, np.uint8)
         self.broadcast(name, array, source)
-        return value if self.rank() == source else pickle.loads(array.tobytes())
+        if not wanted:
+            return None
+        return value if self.rank() == source else pickle.loads(array.data)
 
     def by_first(self, name: str, function: Callable[[], T]) -> T:
         """Call a function in the first process; returns its value, or raises its error, in all of them."""
@@ -243,7 +231,8 @@ class ProcessGroup:
             raise self._error(name, error, time.monotonic() - begun) from error
 
     def _error(self, name: str, error: BaseException, waited: float = 0.0) -> DistNetworkError:
-        first = str(error).strip().partition("\n")[0]
+        # Of gloo's messages, neither the line of its source nor its guess.
+        first = re.sub(r"^\[\S+\] ", "", str(error).strip()).partition("\n")[0].partition(". This is ")[0]
         return DistNetworkError(
             f"[{name}] rank {self.rank()} of {self.size()}: another process has ended, cannot be reached, or "
             f"did not answer within {self.timeout.total_seconds():g} seconds (waited {waited:.1f}): {first}"
@@ -296,67 +285,3 @@ def _wider(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     if dtype.kind == "i":
         return np.dtype(np.int64)
     raise ArgumentError(f"[{name}] expected floats or ints, got {dtype}; convert with .to(dtype)")
-
-
-# The group of all processes
-
-_world: ProcessGroup | None = None
-_member: Membership | None = None
-
-
-def connect(
-    backend: str | None, timeout: timedelta, rank: int = -1, world_size: int = -1, address: str | None = None
-) -> ProcessGroup:
-    """Make the group of all processes, when all have come.
-
-    Raises:
-        ArgumentError: the backend is unknown, or nothing tells the rank.
-        BackendMissingError: a package is missing; the message names the command that installs it.
-        DistError: there is a group already.
-        DistNetworkError: the others did not come in time.
-    """
-    global _world, _member  # one group of all processes, as in PyTorch
-    if _world is not None:
-        raise DistError(
-            "[init_process_group] there is a group already: call destroy_process_group() before another"
-        )
-    name = ALIASES.get(backend, backend)
-    if name not in EXTRAS:
-        raise ArgumentError(f"[init_process_group] expected a backend, 'gloo' or 'mpi', got {backend!r}")
-    if "nccl" in (backend or ""):
-        logger.warning(
-            "[init_process_group] nccl is NVIDIA's: arrays go over gloo, through the hosts' memory"
-        )
-    package, extra = EXTRAS[name]
-    try:
-        import_module(package)
-        module = import_module(f"dl4all.distributed.process_group.{name}")
-    except (ImportError, RuntimeError) as error:  # mpi4py raises the latter where there is no MPI
-        raise BackendMissingError(
-            f"[init_process_group] the backend {name!r} needs {package}: "
-            f"pip install 'dl4all[{extra}]' ({error})"
-        ) from error
-    transport, _member = module.connected(rank, world_size, address, timeout)
-    _world = ProcessGroup(transport, name, timeout, range(transport.world_size))
-    # A process must not end while threads of a transport run: C++ would abort it.
-    atexit.register(disconnect)
-    return _world
-
-
-def disconnect() -> None:
-    """Give up the group of all processes, and those that were made of it."""
-    global _world, _member
-    atexit.unregister(disconnect)
-    closing, _world, _member = _world, None, None
-    if closing is not None:
-        closing.close()
-
-
-def world() -> ProcessGroup | None:
-    """The group of all processes, if there is one."""
-    return _world
-
-
-def member_of_world() -> Membership | None:
-    """The part of this process in it."""
-    return _member

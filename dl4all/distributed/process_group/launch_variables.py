@@ -12,6 +12,9 @@ from dl4all.errors import ArgumentError
 DEFAULT_PORT = 29500
 """The port of rank 0 where no launcher names one; PyTorch's."""
 
+LIGHTHOUSE = "TORCHFT_LIGHTHOUSE"
+"""The variable with the address of the lighthouse, by which processes that come and go find each other."""
+
 LAUNCHERS = {
     "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     "Open MPI": (

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from dl4all.distributed.process_group.group import ProcessGroup
 from dl4all.distributed.process_group.launch_variables import DEFAULT_PORT, Membership, membership
 from dl4all.distributed.process_group.transport import Array, ArrayTransfer, ReduceOp
 from dl4all.errors import DistError
@@ -55,8 +56,8 @@ class _Request:
 
 def connected(
     rank: int, world_size: int, address: str | None, timeout: timedelta
-) -> tuple[MpiTransport, Membership]:
-    """The transport between all processes, and the part of this one; MPI counts them.
+) -> tuple[ProcessGroup, Membership]:
+    """The group of all processes, and the part of this one; MPI counts them.
 
     Raises:
         DistError: the launcher's variables are not MPI's, or two threads must not call it at once.
@@ -73,7 +74,8 @@ def connected(
         raise DistError(
             "[init_process_group] MPI must be initialized with THREAD_MULTIPLE, as mpi4py does by default"
         )
-    return transport, membership(*own, address or f"127.0.0.1:{DEFAULT_PORT}")
+    group = ProcessGroup(transport, "mpi", timeout, range(transport.world_size))
+    return group, membership(*own, address or f"127.0.0.1:{DEFAULT_PORT}")
 
 
 class MpiTransport:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dl4all.autograd import is_grad_enabled, no_grad
-from dl4all.distributed.process_group import group as groups
+from dl4all.distributed.process_group import world as groups
 from dl4all.distributed.process_group.group import ProcessGroup
 from dl4all.errors import ArgumentError, BackendMissingError, DistError
 from dl4all.multi_device.data_parallel.model_parts import ModelParts
@@ -118,11 +118,11 @@ class DistributedDataParallel(DataParallel):
         self._kept_back = False  # whether parameters have gradients of this process alone
         self._hook: Hook | None = None
         self._described: tuple[ModelParts | None, str] = None, ""
-        self._layers = group
         if group.size() > 1:
             _check_alike(group, module)
-            # What layers exchange has a group, and so an order, of its own: it happens beside the gradients'.
-            self._layers = group.beside(NAME)
+        # What layers exchange has a group, and so an order, of its own: it happens beside the gradients'.
+        self._layers = group.beside(NAME)
+        if group.size() > 1:
             _broadcast(group, [*module.parameters(), *module.buffers()])
 
     @contextlib.contextmanager

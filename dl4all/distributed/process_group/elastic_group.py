@@ -1,0 +1,111 @@
+"""A process group whose members come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import NamedTuple, Protocol
+
+from dl4all.distributed.process_group.group import ProcessGroup
+from dl4all.distributed.process_group.transport import Transport
+from dl4all.errors import ArgumentError, DistNetworkError
+
+
+class Quorum(NamedTuple):
+    """The processes that compute a step together, as one of them is told of them."""
+
+    number: int
+    """Another one for each change."""
+    rank: int
+    world_size: int
+    address: str
+    """Where they meet to connect."""
+
+
+class Lighthouse(Protocol):
+    """A way to find out who is there."""
+
+    def quorum(self, step: int, failures: int) -> Quorum:
+        """Wait until all that are there have asked.
+
+        Args:
+            step: how far this process is.
+            failures: how many tries of this step have failed here.
+
+        Raises:
+            DistNetworkError: the lighthouse does not answer.
+        """
+
+    def transport(self, quorum: Quorum, name: str) -> Transport:
+        """Connect the processes of a quorum, for one of their uses of it."""
+
+    def alone(self) -> Transport:
+        """A transport of this process only."""
+
+    def close(self) -> None:
+        """Leave, which the others notice."""
+
+
+class ElasticGroup(ProcessGroup):
+    """Processes that compute together, each time those that are there.
+
+    Before :meth:`meet` a process is alone. Where one ends, or a connection breaks, the collectives of all
+    raise DistNetworkError, and the next :meth:`meet` connects those that are left, and who has come.
+
+    Args:
+        lighthouse: knows who is there.
+        timeout: after which an answer is given up.
+    """
+
+    def __init__(self, lighthouse: Lighthouse, timeout: timedelta) -> None:
+        super().__init__(lighthouse.alone(), "torchft", timeout, [0])
+        self._lighthouse = lighthouse
+        self.quorum: Quorum | None = None
+
+    def meet(self, step: int, failures: int = 0) -> bool:
+        """Wait for the others between two steps; returns whether the connections are others than before.
+
+        Args:
+            step: how many steps this process has made.
+            failures: how many tries of the next step have failed in a row.
+
+        Raises:
+            DistNetworkError: the lighthouse does not answer, or a process has ended meanwhile.
+        """
+        quorum = self._lighthouse.quorum(step, failures)
+        if self.quorum is not None and quorum.number == self.quorum.number:
+            return False
+        self.leave()
+        try:
+            for number, group in enumerate((self, *self._subgroups)):
+                group.connect(self._lighthouse.transport(quorum, f"group {number}"))
+        except Exception as error:
+            self.leave()
+            raise DistNetworkError(
+                f"[ProcessGroup] {quorum.world_size} processes cannot be connected for step {step}: {error}"
+            ) from error
+        self.quorum = quorum
+        return True
+
+    def leave(self) -> None:
+        """Give up the connections, by which the others notice that this try of a step has failed."""
+        self.quorum = None
+        for group in (self, *self._subgroups):
+            group.transport.close()
+            group.connect(self._lighthouse.alone())
+
+    def subgroup(self, name: str, ranks: Sequence[int], timeout: timedelta | None = None) -> ProcessGroup:
+        raise ArgumentError(
+            f"[{name}] the members of this group come and go: it has no groups of some of them"
+        )
+
+    def beside(self, name: str) -> ProcessGroup:
+        if self.quorum is not None:
+            raise ArgumentError(f"[{name}] make modules of several processes before the first step")
+        made = ProcessGroup(self._lighthouse.alone(), self.backend, self.timeout, self.ranks)
+        self._subgroups.append(made)
+        return made
+
+    def close(self) -> None:
+        super().close()
+        self._lighthouse.close()
