@@ -76,14 +76,17 @@ OUTSIDE = {
     "kp": "dl4all.runtime.kompute",
     "vulkan": "dl4all.runtime.vulkan",
     "pytest": "dl4all.testing",  # no dependency of the library
-    "torch": "dl4all.pytorch.device dl4all.distributed.process_group.gloo",
+    "torch": "dl4all.pytorch.device dl4all.distributed.process_group.gloo "
+    "dl4all.distributed.process_group.torchft",
+    "torchft": "dl4all.distributed.process_group.torchft dl4all.cli.processes.lighthouse",
     "mpi4py": "dl4all.distributed.process_group.mpi",
     "onnx": "dl4all.onnx.dtypes",
     "llvmlite": "dl4all.runtime.cpu.llvm",
     "einops": "dl4all.pytorch.names.einops",
     "starlette": "dl4all.serving.protocol.http_routes",
     "uvicorn": "dl4all.serving.server",
-    "grpc": "dl4all.serving.server dl4all.serving.protocol.grpc_service",
+    "grpc": "dl4all.serving.server dl4all.serving.protocol.grpc_service "
+    "dl4all.distributed.parameter_server.client dl4all.training.parameter_server",
     "grpc_health": "dl4all.serving.protocol.grpc_service",
     "prometheus_client": "dl4all.serving.metrics",
 }

@@ -16,6 +16,7 @@ COMMANDS = {
     "doctor": "Check drivers, libraries, permissions and a computation.",
     "inspect": "Tell what is in an ONNX model.",
     "launch": "Run a script in several processes that train together.",
+    "parameter-server": "Keep parameters for processes that train without waiting for each other.",
     "place": "Show which device computes what of a network, and why.",
     "profile": "Run a script and show where its time goes.",
     "quantize": "Hold a trained network's weights in fewer bits, and say what that costs.",
@@ -32,6 +33,7 @@ MODULES = {
     "convert": ("model_files", "convert"),
     "inspect": ("model_files", "inspect_model"),
     "launch": ("processes.launch", "launch"),
+    "parameter-server": ("processes.parameter_server", "parameter_server"),
     "run": ("run_model", "run_model"),
     "serve": ("processes.serve", "serve"),
 }

@@ -4,9 +4,13 @@ process_group/          who takes part, and how arrays of hosts get from one pro
 ├── launch_variables.py     the rank, by torchrun's, Open MPI's, PMI's or SLURM's variables
 ├── transport.py            the interface of what carries arrays
 ├── gloo.py, mpi.py         what carries them
-└── group.py                collectives on arrays, and the group of all processes
+├── group.py                collectives on arrays
+├── elastic_group.py        a group whose members come and go
+├── torchft.py              how these are known, and connected
+└── world.py                the group of all processes
 membership.py           groups made, left, and asked who is in them
 collectives.py          collectives on tensors of any device
+parameter_server/       asynchronous training: messages and a client; the server is in dl4all/training
 """
 
 from __future__ import annotations
@@ -44,6 +48,7 @@ from dl4all.distributed.membership import (
     is_torchelastic_launched,
     new_group,
 )
+from dl4all.distributed.parameter_server.client import ParameterClient
 from dl4all.distributed.process_group.group import ProcessGroup
 from dl4all.distributed.process_group.transport import ReduceOp
 from dl4all.errors import DistError, DistNetworkError
@@ -51,6 +56,7 @@ from dl4all.errors import DistError, DistNetworkError
 __all__ = [
     "DistError",
     "DistNetworkError",
+    "ParameterClient",
     "ProcessGroup",
     "ReduceOp",
     "all_gather",

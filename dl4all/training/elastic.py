@@ -201,8 +201,9 @@ class ElasticRun:
             DistNetworkError: the lighthouse has gone, or too many tries have failed.
         """
         while not self._met:
+            quorum = self._group.ask(self._version(), self._failures)
             try:
-                if self._group.meet(self._version(), self._failures) or not self._joined:
+                if self._group.meet(quorum) or not self._joined:
                     self._join()
             except DistNetworkError as error:
                 self._fail(error)
@@ -235,7 +236,7 @@ class ElasticRun:
             wanted = group.rank() not in ahead
             state = group.broadcast_object(NAME, own, ahead[0], wanted=wanted)
             if wanted:
-                self._go_on(state)
+                self._go_on(state, others=True)
         self._joined = True
 
     def _begin(self) -> None:
@@ -250,14 +251,14 @@ class ElasticRun:
         elif checkpoints(trainer.folder):
             self._go_on(load_checkpoint(trainer.folder))
 
-    def _go_on(self, state: Any) -> None:
-        """Take a state.
+    def _go_on(self, state: Any, *, others: bool = False) -> None:
+        """Take the state of a checkpoint, or of others.
 
         Raises:
             ResumeError: it is of another network, optimizer or other data than this process has.
         """
         trainer = self._trainer
-        resume(trainer, self._train, state)
+        resume(trainer, self._train, state, others)
         trainer._totals, trainer._interrupted = trainer._interrupted, Totals()
 
     def _fail(self, error: DistNetworkError) -> None:

@@ -75,17 +75,23 @@ def saved_state(trainer: Trainer, train: Any, totals: Totals) -> dict[str, Any]:
     }
 
 
-def resume(trainer: Trainer, train: Any, state: Mapping[str, Any]) -> None:
-    """Let a trainer and its data go on from the state of a checkpoint.
+def resume(trainer: Trainer, train: Any, state: Mapping[str, Any], others: bool = False) -> None:
+    """Let a trainer and its data go on from the state of a checkpoint, or from that of `others`.
 
     Raises:
         ResumeError: the state is of another run, or of none; the message lists all that differs, and nothing
             was changed.
     """
     if found := differences(trainer, train, state):
+        lines = "".join(f"  - {line}\n" for line in found)
+        if others:
+            raise ResumeError(
+                "[Trainer] this process cannot join the others, which train something else (the checkpoint "
+                f"is their state):\n{lines}Run the same script in all of them"
+            )
         raise ResumeError(
             f"[Trainer] the checkpoint in {trainer.folder} is of another run, so that nothing was changed:\n"
-            + "".join(f"  - {line}\n" for line in found)
+            + lines
             + "Give this run what the checkpoint has; or begin a new one with its weights, in another "
             f"folder, by model.load_state_dict(dl.io.load_checkpoint({str(trainer.folder)!r})['model'])"
         )

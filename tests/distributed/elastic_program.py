@@ -1,4 +1,4 @@
-"""A Trainer in an elastic launch, whose processes end at stages of their steps: ``elastic_program.py OUT OPTIONS``."""
+"""A Trainer in an elastic launch, whose processes end at stages of their steps."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Ends:
 
     Args:
         folder: has a file for each that has happened.
-        stages: in their order: a stage's name, after a colon what happens to the process: it is killed
-            (``kill``, the default), stopped for some seconds (``stop``), the lighthouse is killed in its place
-            (``lighthouse``), or it takes a step that has succeeded for failed (``doubt``).
+        stages: in their order: a stage's name, and after a colon the way in which it ends: the process is
+            killed (``kill``, the default), or stopped for some seconds (``stop``), the lighthouse is killed
+            in its place (``lighthouse``), or it takes a step that has succeeded for failed (``doubt``).
     """
 
     def __init__(self, folder: Path, stages: list[str]) -> None:
@@ -116,7 +116,9 @@ class Net(dl.nn.Module):
         self.ends = ends
         self.conv = dl.nn.Conv2d(1, width, 3, padding=1, bias=False)
         self.norm = dl.nn.BatchNorm2d(width)
-        self.head = dl.nn.Sequential(dl.nn.ReLU(), dl.nn.Flatten(), dl.nn.Dropout(0.25), dl.nn.Linear(width * 64, 10))
+        self.head = dl.nn.Sequential(
+            dl.nn.ReLU(), dl.nn.Flatten(), dl.nn.Dropout(0.25), dl.nn.Linear(width * 64, 10)
+        )
 
     def forward(self, x: dl.Tensor) -> dl.Tensor:
         if not self.training:
@@ -125,7 +127,7 @@ class Net(dl.nn.Module):
         return self.head(Stages.apply(x, self.ends) if self.training else x)  # type: ignore[no-any-return]
 
 
-class Images(dl.data.Dataset[Any]):
+class Images(dl.data.Dataset):
     """Random images, whose loading waits while others are awaited."""
 
     def __init__(self, count: int, ends: Ends) -> None:
@@ -155,12 +157,12 @@ def train(out: Path, options: dict[str, Any], *, distributed: bool) -> None:
         around(trainer_module.Trainer, "_update", ends, "step", "update")
         around(trainer_module, "save_checkpoint", ends, "saving", "saved")
     dl.manual_seed(3 if not restarted else 40)  # whoever comes takes the others' weights and random numbers
-    net = Net(ends, options.get("width", 4))
+    net = Net(ends, 5 if rank == str(options.get("odd")) else 4)
     data = Images(103, ends)
     made = dl.Trainer(
         net,
         dl.nn.CrossEntropyLoss(),
-        dl.optim.SGD(net.parameters(), lr=0.02, momentum=0.9),
+        dl.optim.SGD(net.parameters(), lr=options.get("lr", 0.02), momentum=0.9),
         ["accuracy"],
         "cpu",
         folder=out / ("elastic" if distributed else "alone"),
@@ -183,7 +185,7 @@ def train(out: Path, options: dict[str, Any], *, distributed: bool) -> None:
 def wait(ends: Ends, distributed: bool) -> None:
     """Give processes that are started again some time to come."""
     if distributed and ends.pending() and dl.distributed.get_world_size() < COUNT:
-        time.sleep(0.5)
+        time.sleep(2)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def run_mpi(count: int, program: str, *args: str) -> Ended:
     return launched(["--backend", "mpi", "-n", str(count)], command(program, "--backend", "mpi", *args)[1:])
 
 
-def launched(options: list[str], script: list[str]) -> Ended:
+def launched(options: list[str], script: list[str], limit: float = LIMIT) -> Ended:
     """Run `dl4all launch` with a script and its arguments."""
     begun = time.monotonic()
     ended = subprocess.run(
@@ -101,7 +101,7 @@ def launched(options: list[str], script: list[str]) -> Ended:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=LIMIT,
+        timeout=limit,
         check=False,
     )
     return Ended(ended.returncode, ended.stdout + ended.stderr, time.monotonic() - begun)

@@ -70,7 +70,6 @@ def supervise(
         )
     host, port = ("127.0.0.1", _free_port()) if endpoint is None else host_and_port(endpoint)
     variables = {
-        "RUST_LOG": "error",  # torchft's log says every heartbeat
         **environment,
         LIGHTHOUSE: f"http://{host}:{port}",
         "GROUP_RANK": str(node_rank),

@@ -62,17 +62,24 @@ class ElasticGroup(ProcessGroup):
         self._lighthouse = lighthouse
         self.quorum: Quorum | None = None
 
-    def meet(self, step: int, failures: int = 0) -> bool:
-        """Wait for the others between two steps; returns whether the connections are others than before.
+    def ask(self, step: int, failures: int = 0) -> Quorum:
+        """Wait for the others between two steps.
 
         Args:
             step: how many steps this process has made.
             failures: how many tries of the next step have failed in a row.
 
         Raises:
-            DistNetworkError: the lighthouse does not answer, or a process has ended meanwhile.
+            DistNetworkError: the lighthouse does not answer.
         """
-        quorum = self._lighthouse.quorum(step, failures)
+        return self._lighthouse.quorum(step, failures)
+
+    def meet(self, quorum: Quorum) -> bool:
+        """Connect to the others, if these are not the same as before; returns whether they are not.
+
+        Raises:
+            DistNetworkError: a process has ended meanwhile.
+        """
         if self.quorum is not None and quorum.number == self.quorum.number:
             return False
         self.leave()
@@ -82,7 +89,7 @@ class ElasticGroup(ProcessGroup):
         except Exception as error:
             self.leave()
             raise DistNetworkError(
-                f"[ProcessGroup] {quorum.world_size} processes cannot be connected for step {step}: {error}"
+                f"[ProcessGroup] {quorum.world_size} processes cannot be connected: {error}"
             ) from error
         self.quorum = quorum
         return True
@@ -101,7 +108,10 @@ class ElasticGroup(ProcessGroup):
 
     def beside(self, name: str) -> ProcessGroup:
         if self.quorum is not None:
-            raise ArgumentError(f"[{name}] make modules of several processes before the first step")
+            raise ArgumentError(
+                f"[{name}] an elastic launch trains one model, as processes that come would not know of "
+                "another; use a launch for each"
+            )
         made = ProcessGroup(self._lighthouse.alone(), self.backend, self.timeout, self.ranks)
         self._subgroups.append(made)
         return made

@@ -11,6 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import torch.distributed as torch_distributed
+
+os.environ.setdefault("RUST_LOG", "error")  # else torchft's log says every heartbeat
 from torchft.coordination import ManagerClient, ManagerServer
 
 from dl4all.distributed.process_group.elastic_group import ElasticGroup, Quorum
