@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,7 +24,7 @@ from dl4all.training.history import History, Row
 from dl4all.training.processes import merged, shard_of
 from dl4all.training.progress import bar, batch_count
 from dl4all.training.recovery import copied
-from dl4all.training.resume import check_new, resume, saved_state
+from dl4all.training.resume import check_new, resume, save_within, saved_state
 from dl4all.training.totals import Totals
 
 if TYPE_CHECKING:
@@ -36,18 +37,24 @@ NAME = "Trainer"
 TRIES = 10
 """The tries of one step that may fail in a row."""
 
+INTERVAL = 0.25
+"""Seconds between two meetings, at least, where nobody has ended: so long others wait to join."""
+
+DUE = "meetings that are due"
+"""The column, among the sums of a step, of the processes that find that it is time to meet."""
+
 logger = logging.getLogger("dl4all")
 
 
 class ElasticRun:
     """Trains with the processes that are there, of which some may end and others come.
 
-    Every step begins with a meeting. When its gradients are there, the processes add up their sums of the
-    loss and the metrics: whoever has the result knows that all have their gradients, and makes the step.
-    Where a process has ended meanwhile, the others go back to the beginning of the step, and those that are
-    left compute it anew, for the same rows. A process that has missed a step, or is new, gets everything from
-    one that is ahead: weights, optimizer, random numbers, place in the data. The end of an epoch, with its
-    validation, is one more step.
+    From time to time a step begins with a meeting. When its gradients are there, the processes add up their
+    sums of the loss and the metrics: whoever has the result knows that all have their gradients, and makes
+    the step. Where a process has ended meanwhile, the others go back to the beginning of the step, and those
+    that are left compute it anew, for the same rows. A process that has missed a step, or is new, gets
+    everything from one that is ahead: weights, optimizer, random numbers, place in the data. The end of an
+    epoch, with its validation, is one more step.
 
     Who is there is told by torchft's lighthouse: https://github.com/meta-pytorch/torchft.
 
@@ -62,6 +69,7 @@ class ElasticRun:
         self._resumes = False
         self._joined = False  # whether this process has had the state of all
         self._met = False  # whether it has met the others since its last step
+        self._due = 0.0  # the time of the next meeting
         self._failures = 0  # in a row
         self._batches: Iterator[Any] | None = None
         self._kept: _Kept | None = None
@@ -116,7 +124,7 @@ class ElasticRun:
                     row = self._together(lambda: self._step(train, validation))
                     self._settle_folder()
                     if row is None:
-                        trainer._save_within(train, trainer._totals)
+                        save_within(trainer, train)
                         shown.batch()
                     else:
                         trainer._complete_epoch(row, train, monitored)
@@ -152,7 +160,12 @@ class ElasticRun:
         """
         assert self._kept is not None
         trainer = self._trainer
-        trainer._totals = merged(self._group, trainer._totals, trainer.metrics, self._kept.totals)
+        trainer._totals.add(DUE, float(time.monotonic() > self._due), 1)
+        names = [*trainer.metrics, DUE]
+        state = merged(self._group, trainer._totals, names, self._kept.totals).state_dict()
+        # If one of the processes finds that a meeting is due, all go there.
+        self._met = state["sums"].pop(DUE) == 0
+        trainer._totals.load_state_dict(state)
 
     def _together(self, step: Callable[[], Row | None]) -> Row | None:
         """Make a step with the others, in as many tries as it takes."""
@@ -208,7 +221,7 @@ class ElasticRun:
             except DistNetworkError as error:
                 self._fail(error)
             else:
-                self._met = True
+                self._met, self._due = True, time.monotonic() + INTERVAL
 
     def _version(self) -> int:
         """The number of steps of this process's state, in which ends of epochs count as well."""

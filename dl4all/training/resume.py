@@ -1,4 +1,4 @@
-"""Going on from a checkpoint: everything is compared before anything is changed."""
+"""Checkpoints of a run, and going on from one: everything is compared before anything is changed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from dl4all.data.loader import DataLoader
 from dl4all.data.shard import LoaderShard
 from dl4all.errors import ArgumentError, ResumeError
-from dl4all.io.checkpoint import best_step, checkpoints, load_checkpoint
+from dl4all.io.checkpoint import best_step, checkpoints, load_checkpoint, save_checkpoint
 from dl4all.ops.random.generator import Generator, default_generator
 from dl4all.optim.ema import EMA
 from dl4all.optim.optimizer import Optimizer
+from dl4all.training.processes import merged
+from dl4all.training.progress import batch_count
 from dl4all.training.totals import Totals
 
 if TYPE_CHECKING:
@@ -73,6 +75,37 @@ def saved_state(trainer: Trainer, train: Any, totals: Totals) -> dict[str, Any]:
         "scaler": trainer.scaler.state_dict() or None,
         "data": train.state_dict() if hasattr(train, "state_dict") else None,
     }
+
+
+def save_within(trainer: Trainer, train: Any) -> None:
+    """Write a checkpoint within an epoch, if it is the turn of this step.
+
+    Raises:
+        ArgumentError: the data cannot go on there.
+    """
+    every, totals = trainer.checkpoint_every, trainer._totals
+    if trainer.folder is None or every is None or trainer.step % every:
+        return
+    if not hasattr(train, "state_dict"):
+        raise ArgumentError(
+            "[Trainer] checkpoint_every needs data that can go on in the middle of an epoch, such as a "
+            f"DataLoader, not {type(train).__name__}"
+        )
+    count = batch_count(train)
+    if count is None or totals.batches < count:  # after the last batch the epoch's own checkpoint follows
+        save(trainer, train, totals)
+
+
+def save(trainer: Trainer, train: Any, totals: Totals) -> None:
+    """Write a checkpoint, in the first process, with the sums of the epoch so far of all."""
+    assert trainer.folder is not None
+    if trainer._local is not None:
+        trainer._local.settle()
+    # Processes that come and go know the sums of all.
+    elastic = trainer._elastic is not None
+    whole = totals if elastic else merged(trainer._processes, totals, trainer.metrics)
+    if trainer._writes:
+        save_checkpoint(trainer.folder, trainer.step, saved_state(trainer, train, whole), trainer.keep)
 
 
 def resume(trainer: Trainer, train: Any, state: Mapping[str, Any], others: bool = False) -> None:

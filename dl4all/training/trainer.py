@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dl4all.amp import GradScaler
 from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError, GradientError
-from dl4all.io.checkpoint import checkpoints, load_checkpoint, mark_best, save_checkpoint
+from dl4all.io.checkpoint import checkpoints, load_checkpoint, mark_best
 from dl4all.io.folder_lock import lock_folder
 from dl4all.multi_device.data_parallel.distributed import DistributedDataParallel
 from dl4all.multi_device.data_parallel.module import DataParallel
@@ -23,7 +23,7 @@ from dl4all.nn.module import Module
 from dl4all.nn.modules.normalization import BatchNorm
 from dl4all.nn.utils import clip_grad_norm_
 from dl4all.ops.core import autocast
-from dl4all.ops.core.dtypes import BFLOAT16, FLOAT16, HALVES
+from dl4all.ops.core.dtypes import HALVES
 from dl4all.ops.random.generator import Generator, drawing_from
 from dl4all.runtime.profiler.phase import phase
 from dl4all.scheduler.device.current import device as open_device
@@ -35,7 +35,9 @@ from dl4all.tensor.tensor import Tensor
 from dl4all.training.compiled_step import Step, compiled_gradients, compiled_update
 from dl4all.training.elastic import ElasticRun
 from dl4all.training.history import History, Row
+from dl4all.training.local_steps import LocalSteps
 from dl4all.training.metrics import Metric, known_metrics
+from dl4all.training.options import PRECISIONS, check_choices, check_numbers
 from dl4all.training.processes import (
     by_first,
     joined_group,
@@ -46,17 +48,14 @@ from dl4all.training.processes import (
     shard_of,
     share_of_rows,
 )
-from dl4all.training.progress import Bar, bar, batch_count
+from dl4all.training.progress import Bar, bar
 from dl4all.training.recovery import Recovery, state_of
-from dl4all.training.resume import best_of, check_new, resume, saved_state
+from dl4all.training.resume import best_of, check_new, resume, save, save_within
 from dl4all.training.totals import Totals
 
 T = TypeVar("T")
 
 Callback = Callable[["Trainer", Row], None]
-
-PRECISIONS = {"fp32": None, "fp16": FLOAT16, "bf16": BFLOAT16}
-"""The dtypes of mixed precision."""
 
 logger = logging.getLogger("dl4all")
 
@@ -80,6 +79,9 @@ class Trainer:
             its `device` or `devices`. Numbers of the history are those over all; the first process writes the
             folder. Callbacks are called in every process. In an elastic launch, processes may end and others
             come while `fit` goes on.
+        sync_every: after how many steps processes take the mean of their parameters and buffers, by rows.
+            With more than 1 each makes steps of its own with its rows in between, and nothing goes over the
+            network then: local SGD (Stich, "Local SGD Converges Fast and Communicates Little", 2019).
         sync_batch_norm: with several devices or processes, whether batch normalization uses the statistics
             of the whole batch.
         scheduler: a learning-rate scheduler; one whose ``step`` takes a value (``ReduceLROnPlateau``) gets
@@ -144,24 +146,10 @@ class Trainer:
         compile: bool = False,
         precision: Literal["fp32", "fp16", "bf16"] = "fp32",
         distributed: bool = False,
+        sync_every: int = 1,
     ) -> None:
-        if accumulate < 1 or keep < 1 or (clip_norm is not None and clip_norm <= 0):
-            raise ArgumentError(
-                f"[Trainer] accumulate {accumulate} and keep {keep} must be at least 1, clip_norm "
-                f"{clip_norm} more than 0"
-            )
-        if scheduler_interval not in ("epoch", "step"):
-            raise ArgumentError(
-                f"[Trainer] scheduler_interval must be 'epoch' or 'step', got {scheduler_interval!r}"
-            )
-        if compile and devices is not None:
-            raise ArgumentError("[Trainer] steps are compiled for one device; leave out compile or devices")
-        if precision not in PRECISIONS:
-            raise ArgumentError(f"[Trainer] precision must be one of {list(PRECISIONS)}, got {precision!r}")
-        if checkpoint_every is not None and (checkpoint_every < 1 or folder is None):
-            raise ArgumentError(
-                f"[Trainer] checkpoint_every {checkpoint_every} must be at least 1, and needs a folder"
-            )
+        check_numbers(accumulate, keep, clip_norm, sync_every, distributed)
+        check_choices(scheduler_interval, precision, compile, devices, checkpoint_every, folder)
         self.metrics = dict(metrics) if isinstance(metrics, Mapping) else known_metrics(metrics)
         self.model = model
         self.loss, self.optimizer, self.scheduler, self.ema = loss, optimizer, scheduler, ema
@@ -169,6 +157,7 @@ class Trainer:
         self.accumulate, self.clip_norm, self.stop_on_nan = accumulate, clip_norm, stop_on_nan
         self.folder = None if folder is None else Path(folder)
         self._processes = joined_group() if distributed else None
+        self._peers = self._processes if sync_every == 1 else None  # who computes rows of each pass, too
         self._writes = self._processes is None or self._processes.rank() == 0
         self.keep, self.checkpoint_every = keep, checkpoint_every
         self.callbacks, self.progress = callbacks, progress and self._writes
@@ -188,7 +177,8 @@ class Trainer:
         self.precision = precision
         self.scaler = GradScaler("auto", enabled=precision == "fp16")
         self._skipped = 0  # steps of this epoch
-        alone = self._processes is None and accumulate == 1
+        self._local: LocalSteps | None = None  # between which nothing goes to other processes
+        alone = self._peers is None and accumulate == 1
         self._updates_within = compile and alone and not stop_on_nan and precision != "fp16"
         self._compiled: Step | None = None
         if compile and self._updates_within:
@@ -196,7 +186,7 @@ class Trainer:
         elif compile:
             self._compiled = compiled_gradients(model, loss)
         if self._processes is not None:
-            self._distribute(device, devices, sync_batch_norm)
+            self._distribute(device, devices, sync_batch_norm, sync_every)
         elif devices is None:
             self.device = open_device(device)
             model.to(self.device)
@@ -207,7 +197,7 @@ class Trainer:
             self.device = self.group.primary
             self._recovery = Recovery(self, network, state)
 
-    def _distribute(self, device: Any, devices: Any, sync_batch_norm: bool) -> None:
+    def _distribute(self, device: Any, devices: Any, sync_batch_norm: bool, sync_every: int) -> None:
         """Have the processes compute every batch together.
 
         Raises:
@@ -216,17 +206,22 @@ class Trainer:
         if devices is None:
             self.model.to(open_device(device))
         norms = any(isinstance(module, BatchNorm) for module in self.model.modules())
-        if self._compiled is not None and norms and sync_batch_norm:
+        if self._compiled is not None and norms and sync_batch_norm and sync_every == 1:
             raise ArgumentError(
                 "[Trainer] compiled gradients do not wait for other processes' statistics; leave out "
                 "compile, or pass sync_batch_norm=False"
             )
-        self._network = self._replicas = network = DistributedDataParallel(
+        network = DistributedDataParallel(
             self.model, process_group=self._processes, devices=devices, sync_batch_norm=sync_batch_norm
         )
         self.device = network.group.primary
         self.group = None if devices is None else network.group
-        self._elastic = ElasticRun.of(self, self._processes)
+        if sync_every > 1:
+            self._local = LocalSteps.of(network, sync_every)
+            self._network = self.model if devices is None else DataParallel(self.model, network.group)
+        else:
+            self._network = self._replicas = network
+            self._elastic = ElasticRun.of(self, self._processes)
 
     # Training
 
@@ -267,17 +262,16 @@ class Trainer:
             raise ArgumentError(f"[Trainer] patience must be at least 1, got {patience}")
         if resume and self.folder is None:
             raise ArgumentError("[Trainer] resume needs the folder in which the checkpoints are")
+        monitored = monitor or ("loss" if validation is None else "val_loss")
         if self._elastic is not None:
-            return self._elastic.fit(
-                train, epochs, validation, patience, monitor or _column(validation), resume
-            )
+            return self._elastic.fit(train, epochs, validation, patience, monitored, resume)
         train = shard_of(self._processes, train)
         validation = validation if validation is None else shard_of(self._processes, validation)
         with ExitStack() as stack:
             if self.folder is not None:
                 folder = self.folder
                 by_first(self._processes, lambda: stack.enter_context(lock_folder(folder)))
-            return self._fit(train, epochs, validation, patience, monitor or _column(validation), resume)
+            return self._fit(train, epochs, validation, patience, monitored, resume)
 
     def _fit(
         self,
@@ -312,7 +306,7 @@ class Trainer:
         self.epoch += 1
         self.history.add(row)
         if self.folder is not None:
-            self._safely(lambda: self._save(train, Totals()))
+            self._safely(lambda: save(self, train, Totals()))
             self._mark_best(monitored)
         for callback in self.callbacks:
             callback(self, row)
@@ -347,7 +341,7 @@ class Trainer:
             else:
                 self._recovery.batch(inputs, targets)
             if not self._pending:
-                self._safely(lambda: self._save_within(train, self._totals))
+                self._safely(lambda: save_within(self, train))
             shown.batch()
         if not self._totals.batches:
             raise ArgumentError("[Trainer] there is no batch to train on")
@@ -361,18 +355,16 @@ class Trainer:
         """Compute gradients, and make a step of the optimizer when there are enough."""
         scale = self.scaler.get_scale() / self.accumulate
         complete = self._pending + 1 == self.accumulate
-        if self._compiled is not None:
+        if self._local is not None and not len(inputs):  # other processes have all rows
+            value, outputs = 0.0, inputs
+        elif self._compiled is not None:
             inputs, targets = self._on_device(inputs), self._on_device(targets)
-            drawing: AbstractContextManager[None] = nullcontext()
-            if self._processes is not None:
-                scale *= share_of_rows(self._processes, len(inputs))
-                drawing = drawing_from(
-                    seed_for_batch(self._processes, self._generator, self.epoch, self._totals.batches)
-                )
+            if self._peers is not None:
+                scale *= share_of_rows(self._peers, len(inputs))
             factor = () if scale == 1 else (tensor(scale, device=self.device),)
-            with self._mixed(), drawing:
+            with self._mixed(), self._drawing():
                 loss, outputs = zeros((), device=self.device), inputs  # where others have all rows
-                if self._processes is None or len(inputs):
+                if self._peers is None or len(inputs):
                     loss, outputs = self._compiled(inputs, targets, *factor)
             value = self._check_finite(loss, self._totals.batches, len(outputs))
             if complete and self._replicas is not None:
@@ -380,21 +372,32 @@ class Trainer:
         else:
             targets = self._on_device(targets)
             apart = None if complete else self._replicas
-            with self._mixed(), nullcontext() if apart is None else apart.no_sync():
+            with self._mixed(), self._drawing(), nullcontext() if apart is None else apart.no_sync():
                 outputs = self._outputs(inputs)
                 loss = self.loss(outputs, targets)
             value = self._check_finite(loss, self._totals.batches, len(outputs))
             (loss if scale == 1 else loss * scale).backward()
         self._pending += 1
+        if self._local is not None:
+            self._local.rows += len(outputs)
         self._measure(self._totals, value, outputs, targets)
         self._last_loss = value
         if self._pending == self.accumulate:
             self._update(value)
             self._pending = 0
 
+    def _drawing(self) -> AbstractContextManager[None]:
+        """The block in which random numbers are this process's own, where a pass knows of no other rows."""
+        if self._processes is None or (self._compiled is None and self._local is None):
+            return nullcontext()
+        batch = self._totals.batches
+        return drawing_from(seed_for_batch(self._processes, self._generator, self.epoch, batch))
+
     def _finish_epoch(self) -> dict[str, float]:
         """Make a step with the gradients that are left; returns the means over the epoch."""
         self._finish_step()
+        if self._local is not None:
+            self._local.settle()
         return self._means(merged(self._processes, self._totals, self.metrics))
 
     def _finish_step(self) -> None:
@@ -434,6 +437,8 @@ class Trainer:
                 self._skipped += self.scaler.get_scale() < before
             self._zero_gradients()
         self.step += 1
+        if self._local is not None:
+            self._local.step(self.step)
         if self.ema is not None:
             self.ema.update()
         if self.scheduler_interval == "step":
@@ -450,7 +455,7 @@ class Trainer:
         Raises:
             GradientError: it is not finite, and `stop_on_nan` is set.
         """
-        value = mean_of(self._processes, float(loss.item()), rows)
+        value = mean_of(self._peers, float(loss.item()), rows)
         if not math.isfinite(value):
             text = f"the loss is {value} at batch {batch} of epoch {self.epoch + 1} (step {self.step})"
             if self.stop_on_nan:
@@ -562,25 +567,6 @@ class Trainer:
             self.ema.load_state_dict(average)
             self.ema.copy_to()
 
-    def _save_within(self, train: Any, totals: Totals) -> None:
-        if self.folder is None or self.checkpoint_every is None or self.step % self.checkpoint_every:
-            return
-        if not hasattr(train, "state_dict"):
-            raise ArgumentError(
-                "[Trainer] checkpoint_every needs data that can go on in the middle of an epoch, such as a "
-                f"DataLoader, not {type(train).__name__}"
-            )
-        count = batch_count(train)
-        if count is None or totals.batches < count:  # after the last batch the epoch's own checkpoint follows
-            self._save(train, totals)
-
-    def _save(self, train: Any, totals: Totals) -> None:
-        assert self.folder is not None
-        # Processes that come and go know the sums of all.
-        whole = totals if self._elastic is not None else merged(self._processes, totals, self.metrics)
-        if self._writes:
-            save_checkpoint(self.folder, self.step, saved_state(self, train, whole), self.keep)
-
     def _resume(self, train: Any) -> None:
         assert self.folder is not None
         folder = self.folder
@@ -590,8 +576,3 @@ class Trainer:
             return
         resume(self, train, state)
         self._interrupted = restart_from(self._processes, self._interrupted)
-
-
-def _column(validation: Any) -> str:
-    """The column that should fall."""
-    return "loss" if validation is None else "val_loss"

@@ -18,7 +18,7 @@ import numpy as np
 import dl4all as dl
 from dl4all.errors import DistNetworkError
 from dl4all.multi_device.data_parallel.peers import LayerExchange, NetworkReduction
-from dl4all.training import trainer as trainer_module
+from dl4all.training import resume
 from dl4all.training.elastic import ElasticRun
 from tests.distributed.programs import weights
 
@@ -154,8 +154,8 @@ def train(out: Path, options: dict[str, Any], *, distributed: bool) -> None:
         around(LayerExchange, "exchange", ends, "exchange", "exchanged")
         around(NetworkReduction, "begin", ends, "bucket", "reduce")
         around(ElasticRun, "commit", ends, "commit", "committed")
-        around(trainer_module.Trainer, "_update", ends, "step", "update")
-        around(trainer_module, "save_checkpoint", ends, "saving", "saved")
+        around(dl.Trainer, "_update", ends, "step", "update")
+        around(resume, "save_checkpoint", ends, "saving", "saved")
     dl.manual_seed(3 if not restarted else 40)  # whoever comes takes the others' weights and random numbers
     net = Net(ends, 5 if rank == str(options.get("odd")) else 4)
     data = Images(103, ends)

@@ -254,24 +254,29 @@ def trainer(out: str, *runs: str) -> None:
         Path(out, f"{name}-{rank}.json").write_text(json.dumps(rows))
 
 
-def trained(options: dict[str, Any]) -> tuple[npt.NDArray[np.float64], list[dict[str, Any]]]:
-    """The weights and the history's rows of a Trainer with these options."""
-    given = {k: v for k, v in options.items() if k not in ("epochs", "resume", "die", "cut")}
-    die = options.get("die")
+def classifier(*, plain: bool) -> dl.nn.Sequential:
+    """A network; a plain one draws no random numbers, and has no statistics."""
     dl.manual_seed(3)
-    norm = (
-        [] if options.get("compile") or options.get("plain") else [dl.nn.BatchNorm2d(4), dl.nn.Dropout(0.25)]
-    )
-    given.pop("plain", None)
-    net = dl.nn.Sequential(
+    return dl.nn.Sequential(
         dl.nn.Conv2d(1, 4, 3, padding=1, bias=False),
-        *norm,
+        *([] if plain else [dl.nn.BatchNorm2d(4), dl.nn.Dropout(0.25)]),
         dl.nn.ReLU(),
         dl.nn.Flatten(),
         dl.nn.Linear(256, 10),
     )
+
+
+def samples() -> tuple[npt.NDArray[np.float32], npt.NDArray[Any]]:
     numbers = np.random.default_rng(1)
-    x, y = numbers.standard_normal((103, 1, 8, 8)).astype(np.float32), numbers.integers(0, 10, 103)
+    return numbers.standard_normal((103, 1, 8, 8)).astype(np.float32), numbers.integers(0, 10, 103)
+
+
+def trained(options: dict[str, Any]) -> tuple[npt.NDArray[np.float64], list[dict[str, Any]]]:
+    """The weights and the history's rows of a Trainer with these options."""
+    given = {k: v for k, v in options.items() if k not in ("epochs", "resume", "die", "cut")}
+    die = options.get("die")
+    net = classifier(plain=bool(options.get("compile") or given.pop("plain", False)))
+    x, y = samples()
 
     def end(trained: dl.Trainer, row: Any) -> None:
         rank = dl.distributed.get_rank()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dl4all.training.parameter_server import ParameterServer
 from tests.distributed.processes import ROOT, run_commands
 from tests.docs.test_pages import blocks
 
@@ -18,9 +19,10 @@ SCRIPTS = [text for _, text in blocks(PAGE)]
 def test_scripts_of_the_page(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DL4ALL_DEVICE", "cpu")
     script = tmp_path / "script.py"
-    script.write_text(SCRIPTS[number], "utf-8")
-    for ended in run_commands(2, [sys.executable, str(script)], tmp_path):
-        assert ended.status == 0, ended.output
+    with ParameterServer("127.0.0.1:0") as server:
+        script.write_text(SCRIPTS[number].replace("127.0.0.1:29600", server.address), "utf-8")
+        for ended in run_commands(2, [sys.executable, str(script)], tmp_path):
+            assert ended.status == 0, ended.output
 
 
 def test_the_example(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import dl4all as dl
+from dl4all.data.shard import RowShare
 from dl4all.errors import ArgumentError
 from tests.distributed.processes import command, free_port, launched, run_ranks
-from tests.distributed.programs import trainer
+from tests.distributed.programs import classifier, samples, trainer, weights
 
 Result = tuple[Any, Any]
 
@@ -91,6 +92,65 @@ def test_going_on(tmp_path: Path) -> None:
     same(results(tmp_path, "end", 2), whole)
     same(results(tmp_path, "within", 2), whole)
     close(alone(tmp_path, "one", epochs=3, resume=True), whole)
+
+
+def local_steps(count: int, every: int, epochs: int) -> Any:
+    """The weights of as many networks that make steps of their own, of which the mean is taken."""
+    nets = [classifier(plain=True).to("cpu")]
+    state = dl.get_rng_state()
+    nets += [classifier(plain=True).to("cpu") for _ in range(1, count)]
+    dl.set_rng_state(state)
+    optimizers = [dl.optim.SGD(net.parameters(), lr=0.05, momentum=0.9) for net in nets]
+    loader = dl.data.DataLoader(dl.data.TensorDataset(*samples()), 50, shuffle=True, device="cpu")
+    rows, step = [0] * count, 0
+
+    def mean() -> None:
+        shares = [own / max(sum(rows), 1) for own in rows]
+        for same in zip(*(net.parameters() for net in nets), strict=True):
+            whole = sum(one.detach() * share for one, share in zip(same, shares, strict=True))
+            for one in same:
+                with dl.no_grad():
+                    one.copy_(whole)
+        rows[:] = [0] * count
+
+    for _ in range(epochs):
+        for x, y in loader:
+            for rank, (net, optimizer) in enumerate(zip(nets, optimizers, strict=True)):
+                own = RowShare(rank, count).rows(len(x))
+                rows[rank] += own.stop - own.start
+                optimizer.zero_grad()
+                if own.stop > own.start:
+                    dl.nn.functional.cross_entropy(net(x[own]), y[own]).backward()
+                    dl.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+                optimizer.step()
+            step += 1
+            if step % every == 0:
+                mean()
+        if sum(rows):
+            mean()
+    return weights(nets[0])
+
+
+def test_steps_of_their_own(tmp_path: Path) -> None:
+    """Of 103 samples in batches of 50 a process has none of the last batch, and makes no step with it."""
+    local = {"epochs": 3, "sync_every": 2}
+    run = str(tmp_path / "run")
+    together(
+        tmp_path,
+        2,
+        {"name": "plain", "plain": True, **local},
+        {"name": "compiled", "compile": True, "stop_on_nan": False, **local},
+        {"name": "whole", **local},
+        {"name": "begun", **local, "epochs": 2, "folder": run, "checkpoint_every": 1},
+        {"name": "end", **local, "folder": run, "resume": True},
+        {"name": "hybrid", "devices": ["cpu", "cpu#1"], **local},
+    )
+    expected = local_steps(2, 2, 3)
+    for name in ("plain", "compiled"):
+        found, _ = results(tmp_path, name, 2)
+        assert np.linalg.norm(found - expected) <= 1e-6 * np.linalg.norm(expected)
+    assert results(tmp_path, "hybrid", 2)[1][-1]["loss"] < results(tmp_path, "hybrid", 2)[1][0]["loss"]
+    assert len(results(tmp_path, "whole", 2)[1]) == len(results(tmp_path, "end", 2)[1]) == 3
 
 
 def test_a_launch_restarts_and_goes_on_with_the_same_bits(tmp_path: Path) -> None:
