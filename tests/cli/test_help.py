@@ -23,6 +23,8 @@ HELPERS = {
     "mode_ladder",
     "mode_picture",
     "model_inputs",
+    "processes.lighthouse",
+    "processes.supervisor",
     "processes.worker",
     "report",
     "run",
