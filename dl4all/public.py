@@ -50,7 +50,8 @@ from dl4all.graph.run.compiled import compile
 from dl4all.io.serialization import load, save
 from dl4all.memory import pin
 from dl4all.multi_device.data_parallel.module import parallel
-from dl4all.multi_device.pipeline.module import Pipeline, pipeline
+from dl4all.multi_device.pipeline.module import Pipeline
+from dl4all.multi_device.pipeline.split import pipeline
 from dl4all.multi_device.placement.placement import place
 from dl4all.multi_device.serving.inference_queue import InferenceQueue
 from dl4all.nn import parallel as _nn_parallel  # noqa: F401  # the part of nn that stands above multi_device

@@ -7,12 +7,11 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-import numpy as np
-
 from dl4all.autograd import is_grad_enabled, no_grad
 from dl4all.distributed.process_group import world as groups
 from dl4all.distributed.process_group.group import ProcessGroup
 from dl4all.errors import ArgumentError, BackendMissingError, DistError
+from dl4all.multi_device.alike import broadcast, check_alike
 from dl4all.multi_device.data_parallel.model_parts import ModelParts
 from dl4all.multi_device.data_parallel.module import DataParallel
 from dl4all.multi_device.data_parallel.peers import NAME, Hook, LayerExchange, NetworkReduction
@@ -30,8 +29,6 @@ from dl4all.nn.module import Module
 from dl4all.ops.random.generator import State, default_generator
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.streams.group import DeviceGroup
-from dl4all.tensor.creation import from_numpy
-from dl4all.tensor.tensor import Tensor
 
 
 class DistributedDataParallel(DataParallel):
@@ -119,11 +116,11 @@ class DistributedDataParallel(DataParallel):
         self._hook: Hook | None = None
         self._described: tuple[ModelParts | None, str] = None, ""
         if group.size() > 1:
-            _check_alike(group, module)
+            check_alike(NAME, group, module)
         # What layers exchange has a group, and so an order, of its own: it happens beside the gradients'.
         self._layers = group.beside(NAME)
         if group.size() > 1:
-            _broadcast(group, [*module.parameters(), *module.buffers()])
+            broadcast(NAME, group, [*module.parameters(), *module.buffers()])
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -231,7 +228,7 @@ class DistributedDataParallel(DataParallel):
         counts = [numbers[0] for numbers in told]
         if self.broadcast_buffers and parts.training:
             differing = parts.buffers if self.sync_batch_norm else list(self.module.buffers())
-            _broadcast(group, differing)
+            broadcast(NAME, group, differing)
         return BatchSpan(
             start=sum(counts[: group.rank()]),
             total=sum(counts),
@@ -304,48 +301,7 @@ def _devices(
     return ["cpu" if first is None else first.device]
 
 
-def _check_alike(group: ProcessGroup, module: Module) -> None:
-    """
-    Raises:
-        DistError: the processes' modules differ in a parameter or buffer.
-    """
-    own = [
-        f"{name}, {tensor.dtype} of shape {tuple(tensor.shape)}"
-        + ("" if tensor.requires_grad else ", no gradient")
-        for name, tensor in [*module.named_parameters(), *module.named_buffers()]
-    ]
-    first, *others = group.gather_objects(NAME, own)
-    for rank, other in enumerate(others, 1):
-        if other == first:
-            continue
-        count = min(len(first), len(other))
-        at = next((n for n in range(count) if first[n] != other[n]), count)
-        here, there = (one[at] if at < len(one) else "nothing more" for one in (first, other))
-        raise DistError(
-            f"[{NAME}] the processes have different modules: rank {group.ranks[0]} has {here}, where rank "
-            f"{group.ranks[rank]} has {there}; make the same module in all of them"
-        )
-
-
 def _digest(parts: ModelParts) -> str:
     """A short text that differs between models whose calls would not fit together."""
     facts = [(tuple(p.shape), str(p.dtype), p.requires_grad) for p in parts.parameters]
     return f"a model of {len(facts)} parameters, {hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"
-
-
-@no_grad()
-def _broadcast(group: ProcessGroup, tensors: Sequence[Tensor]) -> None:
-    """Give all processes the elements that the first one has."""
-    arrays = [np.array(tensor.detach().numpy(), order="C") for tensor in tensors]
-    if not arrays:
-        return
-    # Together, as bytes: a message of its own for each bias would cost more than the bias.
-    whole = np.concatenate([array.reshape(-1).view(np.uint8) for array in arrays])
-    group.broadcast(NAME, whole)
-    if group.rank() == 0:
-        return
-    offset = 0
-    for tensor, array in zip(tensors, arrays, strict=True):
-        piece = whole[offset : offset + array.nbytes].copy().view(array.dtype).reshape(array.shape)
-        tensor.copy_(from_numpy(piece, "cpu"))
-        offset += array.nbytes

@@ -2,116 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-
-from dl4all.errors import ArgumentError, DeviceError, GradientError, ShapeError
-from dl4all.multi_device.group_module import GroupModule, check_parts
-from dl4all.multi_device.pipeline.chain import ChainLayer, Split, chain_of, inseparable, starts_by_hand
+from dl4all.errors import ArgumentError, DeviceError, GradientError
+from dl4all.multi_device.group_module import GroupModule
 from dl4all.multi_device.pipeline.micro_batches import Passage
+from dl4all.multi_device.pipeline.pieces import bounds_of, gradients_aside, loss_of_piece, pieces_of
 from dl4all.multi_device.pipeline.stage import Stage
-from dl4all.multi_device.pipeline.stage_partition import check_memory, partition
-from dl4all.multi_device.placement.partition import UnitRange
 from dl4all.multi_device.schedule import only, schedule_of
 from dl4all.nn.module import Module, Parameter
 from dl4all.ops import cat
 from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
-from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.streams.group import DeviceGroup
 from dl4all.tensor.arguments import DeviceLike, device_and_dtype
 from dl4all.tensor.tensor import Tensor
-
-
-def pipeline(
-    model: Module,
-    group: DeviceGroup,
-    *,
-    micro_batches: int = 4,
-    schedule: Literal["1f1b", "gpipe"] = "1f1b",
-    split: Split = "auto",
-    checkpoint: bool = False,
-    example: Tensor | None = None,
-) -> Pipeline:
-    """Split a model by layers over the devices of a group, for models too large for one of them.
-
-    The layers move to their devices; parameters stay the same objects, so that an optimizer may be made
-    before or after. A batch is divided into micro-batches, and while one stage works on one of them, the
-    others work on others.
-
-    Args:
-        model: an ``nn.Sequential``, or a module with a method ``layers()`` that returns a list of (name,
-            layer), each of which takes what the one before returned; most of ``dl.models`` have one.
-        group: the devices, in the order of the stages.
-        micro_batches: into how many parts a batch is divided. A stage has nothing to do for about the part
-            ``(stages - 1) / (micro_batches + stages - 1)`` of the time.
-        schedule: ``"gpipe"`` keeps the activations of all micro-batches until the last one has gone forward;
-            ``"1f1b"`` takes as long, and stage `i` keeps those of ``stages - i`` at most.
-        split: ``"auto"`` balances predicted times, and respects the devices' memory; by hand, a list of the
-            layers that stages begin with (names, those of modules which the layers lie in, or numbers), or
-            for each stage a list of its layers.
-        checkpoint: keep of each stage only its input, and compute the activations again for the gradients.
-        example: a batch of inputs, whose values do not matter; ``split="auto"`` needs it. With a split by
-            hand, it has the devices' memory checked.
-
-    Raises:
-        ArgumentError: the model is no chain of layers, a part of it is itself over several devices, or the
-            split or a number is not possible.
-        OutOfMemoryError: the model does not fit into the memory of the devices; the message has the numbers.
-
-    Example:
-        >>> import dl4all as dl
-        >>> model = dl.models.MLP(8, [16, 16], 3)
-        >>> optimizer = dl.optim.SGD(model.parameters(), lr=0.1)
-        >>> x, y = dl.rand(10, 8), dl.randint(0, 3, (10,))
-        >>> with dl.DeviceGroup(["cpu", "cpu#1"]) as group:
-        ...     piped = dl.pipeline(model, group, split=["3"])
-        ...     loss = piped.train_step(x, y, dl.nn.CrossEntropyLoss())
-        ...     optimizer.step()
-        >>> [len(stage.layers) for stage in piped.stages], loss.device
-        ([4, 4], device('cpu#1'))
-    """
-    check_parts("pipeline", model)
-    chain, devices = chain_of(model), group.alive
-    schedule_of(schedule, len(devices), micro_batches)  # raises what is wrong with them
-    if example is not None:
-        example = example[: -(-len(example) // micro_batches)]
-    if isinstance(split, str) and split == "auto":
-        if example is None:
-            raise ArgumentError(
-                "[pipeline] split='auto' needs example=, a batch of inputs; or say by split= which layers "
-                "the stages begin with"
-            )
-        parts = partition(chain, devices, example, micro_batches, schedule, checkpoint=checkpoint)
-    else:
-        parts = _parts_by_hand(split, chain, len(devices))
-        if example is not None:
-            check_memory(parts, chain, devices, example, micro_batches, schedule, checkpoint=checkpoint)
-    stages = [
-        Stage(index, devices[part.device], tuple(chain[part.start : part.end]), part.start)
-        for index, part in enumerate(parts)
-    ]
-    return Pipeline(
-        model, stages, group, micro_batches=micro_batches, schedule=schedule, checkpoint=checkpoint
-    )
-
-
-def _parts_by_hand(split: Split, chain: Sequence[ChainLayer], devices: int) -> list[UnitRange]:
-    starts, reasons = starts_by_hand(split, chain, devices), inseparable(chain)
-    for start in starts:
-        if start in reasons:
-            raise ArgumentError(
-                f"[pipeline] no stage can begin with {chain[start].name}: {reasons[start]}, which lives on "
-                "one device"
-            )
-    ends = [*starts[1:], len(chain)]
-    return [
-        UnitRange(start, end, device) for device, (start, end) in enumerate(zip(starts, ends, strict=True))
-    ]
 
 
 class Pipeline(GroupModule):
@@ -149,7 +56,11 @@ class Pipeline(GroupModule):
         self.model, self.stages, self.group = model, tuple(stages), group
         self.micro_batches, self.schedule, self.checkpoint = micro_batches, schedule, checkpoint
         self.training = model.training
-        for stage in reversed(stages):  # what several share ends with the first of them
+        self._move_layers()
+
+    def _move_layers(self) -> None:
+        """Move the layers to their devices."""
+        for stage in reversed(self.stages):  # what several share ends with the first of them
             for layer in stage.layers:
                 if isinstance(layer.call, Module):
                     layer.call.to(stage.device)
@@ -204,24 +115,10 @@ class Pipeline(GroupModule):
             DeviceError: a device did not finish a step within the group's timeout; or one is gone already.
         """
         bounds = self._bounds(inputs)
-        if targets.shape[:1] != inputs.shape[:1]:
-            raise ShapeError(
-                f"[Pipeline] expected as many targets as inputs, got {targets.shape} and {inputs.shape}"
-            )
-        wanted = _pieces(targets, bounds, self.stages[-1].device)
-        is_sum = getattr(loss, "reduction", "mean") == "sum"
-
-        def end(number: int, outputs: Tensor) -> Tensor:
-            value = loss(outputs, wanted[number])
-            if not isinstance(value, Tensor) or value.numel() != 1:
-                raise GradientError(f"[Pipeline] the loss must be a tensor of one number, got {value!r}")
-            begin, stop = bounds[number]
-            share = 1.0 if is_sum else (stop - begin) / len(inputs)
-            return value if share == 1.0 else value * share
-
+        end = loss_of_piece(inputs, targets, bounds, loss, self.stages[-1].device)
         passage = self._passage(inputs.detach(), bounds, gradients=True, end=end)
         passage.give_gradients([None] * len(bounds))
-        with _gradients_aside(self._learned()) as parameters:
+        with gradients_aside(self._learned()) as parameters:
             passage.run(schedule_of(self.schedule, len(self.stages), len(bounds)))
             gradients = [parameter.grad for parameter in parameters]
         for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -269,8 +166,8 @@ class Pipeline(GroupModule):
         def backward(grads: Sequence[Any], saved: Any, needs: Any) -> list[Any]:
             if tape.state.enabled:
                 raise GradientError("[Pipeline] its gradients cannot be differentiated again")
-            passage.give_gradients(_pieces(grads[0], bounds, last))
-            with _gradients_aside(parameters):
+            passage.give_gradients(pieces_of(grads[0], bounds, last))
+            with gradients_aside(parameters):
                 passage.run(only("backward", count, len(bounds)))
                 gradients = [parameter.grad for parameter in parameters]
             pieces = [piece.to(source) for piece in passage.input_gradients if piece is not None]
@@ -295,30 +192,8 @@ class Pipeline(GroupModule):
                     f"[Pipeline] {stage} is lost ({self.group.retired[stage.device]}); load the last "
                     "checkpoint into a new model, and make a pipeline on the devices that are left"
                 )
-        if not isinstance(inputs, Tensor) or not inputs.ndim or not len(inputs):
-            shape = inputs.shape if isinstance(inputs, Tensor) else type(inputs).__name__
-            raise ShapeError(f"[Pipeline] expected a tensor of inputs along its first axis, got {shape}")
-        sizes = [len(part) for part in np.array_split(np.arange(len(inputs)), self.micro_batches)]
-        return list(pairwise(accumulate(filter(None, sizes), initial=0)))
+        return bounds_of(inputs, self.micro_batches)
 
     def _passage(self, inputs: Tensor, bounds: Sequence[tuple[int, int]], **options: Any) -> Passage:
-        pieces = _pieces(inputs, bounds, self.stages[0].device)
+        pieces = pieces_of(inputs, bounds, self.stages[0].device)
         return Passage(self.stages, self.group, pieces, checkpoint=self.checkpoint, **options)
-
-
-def _pieces(batch: Tensor, bounds: Sequence[tuple[int, int]], device: Device) -> list[Tensor]:
-    """The micro-batches of a batch, on their way to a device."""
-    return [batch[begin:stop].to(device, non_blocking=True) for begin, stop in bounds]
-
-
-@contextlib.contextmanager
-def _gradients_aside(parameters: Sequence[Parameter]) -> Iterator[Sequence[Parameter]]:
-    """Within, no parameter has a gradient; afterwards each has what it had before."""
-    before = [parameter.grad for parameter in parameters]
-    for parameter in parameters:
-        parameter.grad = None
-    try:
-        yield parameters
-    finally:
-        for parameter, gradient in zip(parameters, before, strict=True):
-            parameter.grad = gradient
