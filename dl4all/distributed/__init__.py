@@ -10,6 +10,7 @@ process_group/          who takes part, and how arrays of hosts get from one pro
 └── world.py                the group of all processes
 membership.py           groups made, left, and asked who is in them
 collectives.py          collectives on tensors of any device
+merged_trace.py         one trace of the profiles of all processes
 parameter_server/       asynchronous training: messages and a client; the server is in dl4all/training
 """
 
@@ -48,6 +49,7 @@ from dl4all.distributed.membership import (
     is_torchelastic_launched,
     new_group,
 )
+from dl4all.distributed.merged_trace import save_trace
 from dl4all.distributed.parameter_server.client import ParameterClient
 from dl4all.distributed.process_group.group import ProcessGroup
 from dl4all.distributed.process_group.transport import ReduceOp
@@ -86,6 +88,7 @@ __all__ = [
     "reduce",
     "reduce_scatter",
     "reduce_scatter_tensor",
+    "save_trace",
     "scatter",
     "send",
 ]

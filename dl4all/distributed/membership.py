@@ -24,7 +24,7 @@ def is_available() -> bool:
 
 
 def is_backend_available(backend: str) -> bool:
-    """Whether the package behind a backend, ``"gloo"`` or ``"mpi"``, is installed.
+    """Whether the package behind a backend, ``"gloo"``, ``"mpi"`` or ``"torchft"``, is installed.
 
     Example:
         >>> import dl4all as dl
@@ -212,7 +212,7 @@ def get_world_size(group: ProcessGroup | None = None) -> int:
 
 
 def get_backend(group: ProcessGroup | None = None) -> str:
-    """The name of what carries a group's arrays: ``"gloo"`` or ``"mpi"``.
+    """The name of what carries a group's arrays: ``"gloo"``, ``"mpi"`` or ``"torchft"`` (gloo, too).
 
     Raises:
         DistError: there is no group.

@@ -24,7 +24,9 @@ from dl4all.runtime.protocols import Clock, Ran
 from dl4all.runtime.simulated import clock
 from dl4all.runtime.spirv import Shader
 
-Kind = Literal["op", "kernel", "upload", "download", "allocation", "task", "wait", "fallback", "range"]
+Kind = Literal[
+    "op", "kernel", "upload", "download", "allocation", "task", "wait", "fallback", "range", "collective"
+]
 LONGEST_VALUE = 40  # characters of a define that a kernel's name shows
 
 
@@ -45,6 +47,7 @@ class RecordedEvent:
     * ``wait``: a stream, or the host where ``stream`` is empty, waited for an event, a task or a device.
     * ``fallback``: the host computed for a device, for want of a kernel; ``nbytes`` were moved for that.
     * ``range``: a part of the program that it named, by :class:`dl4all.profiler.record_function`.
+    * ``collective``: arrays on their way between processes, until their end was waited for.
     """
 
     kind: Kind
@@ -67,6 +70,7 @@ class RecordedEvent:
     awaits: int = -1  # number of the task that was waited for
     submitted: float = 0.0  # when the task was
     state: str = ""  # how the task ended
+    waited: float = 0.0  # seconds of the wait for a collective
     parent: RecordedEvent | None = field(
         default=None, repr=False
     )  # the innermost op or range that it happened in
@@ -153,13 +157,14 @@ class Recorder:
 
     def __init__(self) -> None:
         self.events: list[RecordedEvent] = []
-        self._origin = time.perf_counter()
+        self.origin = time.perf_counter()
+        """The time from which those of events count."""
         self._virtual_origin = clock.now()
         self._local = threading.local()
 
     def now(self) -> float:
         """Seconds since the beginning."""
-        return time.perf_counter() - self._origin
+        return time.perf_counter() - self.origin
 
     def virtual_now(self) -> float:
         """Seconds since the beginning on the virtual clock of this thread."""
@@ -226,7 +231,7 @@ class Recorder:
             self._spans[-1].kernels.append((event, written))
 
         def ran(start: float, end: float, clock: Clock) -> None:
-            event.start, event.end, event.clock = start - self._origin, end - self._origin, clock
+            event.start, event.end, event.clock = start - self.origin, end - self.origin, clock
 
         return ran
 
@@ -301,7 +306,7 @@ class Recorder:
             event.end = ended - self._origin_of(event)
 
     def _origin_of(self, event: RecordedEvent) -> float:
-        return self._virtual_origin if event.clock == "virtual" else self._origin
+        return self._virtual_origin if event.clock == "virtual" else self.origin
 
     @contextlib.contextmanager
     def wait(self, name: str, device: str, stream: str, awaits: int, *, virtual: bool) -> Iterator[None]:
@@ -322,6 +327,21 @@ class Recorder:
             ended = now()
             if math.isfinite(ended):  # not where a simulated device hangs
                 event.end = ended
+
+    def collective(self, name: str, nbytes: int) -> RecordedEvent:
+        """A transfer between processes that begins, to be ended by :meth:`end_collective`."""
+        return self._add("collective", name, "", nbytes=nbytes)
+
+    @contextlib.contextmanager
+    def end_collective(self, event: RecordedEvent) -> Iterator[None]:
+        """The wait for a transfer between processes."""
+        begun = self.now()
+        try:
+            with self.wait(event.name, "", "", -1, virtual=False):
+                yield
+        finally:
+            event.end = self.now()
+            event.waited = event.end - begun
 
     def allocation(self, device: str, nbytes: int, source: Literal["pool", "driver"]) -> None:
         """Memory that a device's pool handed out, and where the pool had it from."""

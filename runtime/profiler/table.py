@@ -123,6 +123,14 @@ def _other_notes(events: list[RecordedEvent]) -> list[str]:
             f"Allocations: {count}, {_bytes(events, 'allocation') / 1e6:.3f} MB; "
             f"{len(new)} of them, {sum(new) / 1e6:.3f} MB, from a driver, the others from a pool."
         )
+    collectives = [event for event in events if event.kind == "collective"]
+    for name in dict.fromkeys(event.name for event in collectives):
+        found = [event for event in collectives if event.name == name]
+        lines.append(
+            f"{name} between processes: {len(found)}, {sum(e.nbytes for e in found) / 1e6:.3f} MB, "
+            f"{sum(e.seconds for e in found) * 1e3:.2f} ms on their way, "
+            f"{sum(e.waited for e in found) * 1e3:.2f} ms of them waited for."
+        )
     if count := _count(events, "fallback"):
         fallbacks = [event for event in events if event.kind == "fallback"]
         causes = dict.fromkeys(f"{e.name} on {e.device} ({e.reason})" for e in fallbacks)

@@ -1,6 +1,7 @@
 """A profile in the Trace Event Format, which Perfetto and Chrome's ``about:tracing`` show.
 
-The host is one process, with a track for each thread: its ops, its waits, and what it submitted to streams.
+The host is one process, with a track for each thread: its ops, its waits, and what it submitted to streams;
+and one for what is on its way to other processes.
 Each device is another, with tracks for the tasks of each stream (``queue``), the kernels (``stream``), the
 transfers up and down, and the waits of each stream. The CPU has a stream for each thread, because there they
 run side by side. Arrows lead from where a task was submitted to where it began, and from the task that an
@@ -21,7 +22,15 @@ from dl4all.runtime.profiler.table import in_host_memory
 
 HOST = "host"
 VIRTUAL = " (virtual clock)"
-RANKS = ("thread", "ops", "queue", "stream", "transfers", "waits")  # of tracks, by their first word
+RANKS = (
+    "thread",
+    "ops",
+    "network",
+    "queue",
+    "stream",
+    "transfers",
+    "waits",
+)  # of tracks, by their first word
 
 
 class Track(NamedTuple):
@@ -80,6 +89,8 @@ def _slice(event: RecordedEvent, thread: int, shift: float) -> Slice:
 def _track(event: RecordedEvent, thread: int) -> Track:
     """The process and the track in it that show an event."""
     clock = VIRTUAL if event.clock == "virtual" else ""
+    if event.kind == "collective":
+        return Track(HOST, "network")
     if event.kind in ("op", "range", "allocation", "fallback") or (event.kind == "wait" and not event.stream):
         return _track_of_thread(event, thread)
     process = event.device + clock
@@ -102,7 +113,7 @@ def _track_of_thread(event: RecordedEvent, thread: int) -> Track:
 
 def _entry(event: RecordedEvent, start: float, end: float) -> dict[str, Any]:
     args: dict[str, Any] = {"device": event.device} if event.device else {}
-    for name in ("op", "phase", "shapes", "nbytes", "flops", "shader", "reason", "state"):
+    for name in ("op", "phase", "shapes", "nbytes", "flops", "shader", "reason", "state", "waited"):
         if value := getattr(event, name):
             args[name] = value
     if event.kind == "kernel" or event.clock == "virtual":

@@ -11,6 +11,7 @@ import shutil
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -97,6 +98,11 @@ class Profile:
         begun = min([event.start for event in events], default=0.0)  # other threads may be behind this one
         return max(self._virtual_end, ended) - min(0.0, begun)
 
+    @property
+    def origin(self) -> float:
+        """The ``time.perf_counter()`` from which the events' times count."""
+        return 0.0 if self._recorder is None else self._recorder.origin
+
     def utilisation(self) -> dict[str, Utilisation]:
         """The shares of the time in which each device computed, copied and waited, by its name.
 
@@ -137,8 +143,17 @@ class Profile:
         Raises:
             FileFormatError: the file cannot be written.
         """
-        try:
-            content = json.dumps(trace(self.events)).encode()
-            Path(path).write_bytes(gzip.compress(content) if Path(path).suffix == ".gz" else content)
-        except OSError as error:
-            raise FileFormatError(f"{path}: cannot be written: {error.strerror}") from None
+        write_trace(trace(self.events), path)
+
+
+def write_trace(content: dict[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write the object of a trace to a file.
+
+    Raises:
+        FileFormatError: the file cannot be written.
+    """
+    try:
+        data = json.dumps(content).encode()
+        Path(path).write_bytes(gzip.compress(data) if Path(path).suffix == ".gz" else data)
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be written: {error.strerror}") from None

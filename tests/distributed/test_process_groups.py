@@ -89,7 +89,7 @@ def test_a_group_of_one() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"backend": "pigeons"}, ArgumentError, "'gloo' or 'mpi', got 'pigeons'"),
+        ({"backend": "pigeons"}, ArgumentError, "'gloo' or 'mpi' or 'torchft', got 'pigeons'"),
         ({"timeout": 0}, ArgumentError, "more than 0 seconds"),
         ({"init_method": "file:///x"}, ArgumentError, "'env://' or 'tcp://host:port'"),
         (

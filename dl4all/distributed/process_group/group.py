@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import pickle
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -15,6 +17,8 @@ import numpy as np
 from dl4all.distributed.process_group.transport import Array, ArrayTransfer, ReduceOp, Transport
 from dl4all.errors import ArgumentError, DistError, DistNetworkError, Dl4allError
 from dl4all.ops.core.dtypes import HALVES
+from dl4all.runtime.profiler import recorder
+from dl4all.runtime.profiler.recorder import RecordedEvent
 
 T = TypeVar("T")
 
@@ -107,11 +111,20 @@ class ProcessGroup:
         return [one[TEXT:].view(np.uint64).tolist() for one in records]
 
     def begin(
-        self, name: str, start: Callable[[], ArrayTransfer], finish: Callable[[], None] = lambda: None
+        self,
+        name: str,
+        start: Callable[[], ArrayTransfer],
+        finish: Callable[[], None] = lambda: None,
+        *,
+        way: str = "",
+        nbytes: int = 0,
     ) -> Pending:
-        """Begin what a transport does; a group of one needs none."""
-        work = DONE if self.size() == 1 else self.guarded(name, start)
-        return Pending(self, name, work, finish)
+        """Begin what a transport does; a group of one needs none. Profiles show its `way`, and the bytes."""
+        if self.size() == 1:
+            return Pending(self, name, DONE, finish)
+        active = recorder.active
+        event = None if active is None else active.collective(way or name, nbytes)
+        return Pending(self, name, self.guarded(name, start), finish, event)
 
     def all_reduce(
         self, name: str, array: Array, op: ReduceOp = ReduceOp.SUM, finish: Callable[[], None] = lambda: None
@@ -124,7 +137,8 @@ class ProcessGroup:
                 array[...] = wide if scale == 1 else wide / scale
             finish()
 
-        return self.begin(name, lambda: self.transport.all_reduce(wide, plain), narrow)
+        start = functools.partial(self.transport.all_reduce, wide, plain)
+        return self.begin(name, start, narrow, way="all_reduce", nbytes=wide.nbytes)
 
     def reduce_scatter(
         self, name: str, parts: Array, op: ReduceOp, finish: Callable[[Array], None]
@@ -138,6 +152,8 @@ class ProcessGroup:
             name,
             lambda: self.transport.reduce_scatter(into, wide, plain),
             lambda: finish(np.asarray(into if scale == 1 else into / scale, parts.dtype)),
+            way="reduce_scatter",
+            nbytes=wide.nbytes,
         )
 
     def _computed(self, name: str, array: Array, op: ReduceOp) -> tuple[Array, ReduceOp, int]:
@@ -152,12 +168,14 @@ class ProcessGroup:
         if self.size() == 1:
             parts[0] = flat
         else:
-            self.begin(name, lambda: self.transport.all_gather(flat, parts)).wait()
+            start = functools.partial(self.transport.all_gather, flat, parts)
+            self.begin(name, start, way="all_gather", nbytes=parts.nbytes).wait()
         return [part.reshape(array.shape) for part in parts]
 
     def broadcast(self, name: str, array: Array, source: int = 0) -> None:
         """Fill a contiguous array with that of a process."""
-        self.begin(name, lambda: self.transport.broadcast(array.reshape(-1), source)).wait()
+        start = functools.partial(self.transport.broadcast, array.reshape(-1), source)
+        self.begin(name, start, way="broadcast", nbytes=array.nbytes).wait()
 
     def gather_objects(self, name: str, value: Any) -> list[Any]:
         """Values of all processes, by pickle."""
@@ -243,9 +261,15 @@ class Pending:
     """A transfer under way, and what is done once when it has ended."""
 
     def __init__(
-        self, group: ProcessGroup, name: str, work: ArrayTransfer, finish: Callable[[], None]
+        self,
+        group: ProcessGroup,
+        name: str,
+        work: ArrayTransfer,
+        finish: Callable[[], None],
+        event: RecordedEvent | None = None,
     ) -> None:
         self._group, self._name, self._work, self._finish = group, name, work, finish
+        self._event = event  # of a profile
         self._waited = False
 
     def is_completed(self) -> bool:
@@ -259,7 +283,9 @@ class Pending:
             DistNetworkError
         """
         if not self._waited:
-            self._group.guarded(self._name, self._work.wait)
+            active, event = recorder.active, self._event
+            with nullcontext() if active is None or event is None else active.end_collective(event):
+                self._group.guarded(self._name, self._work.wait)
             self._waited = True
             self._finish()
         return True

@@ -57,7 +57,8 @@ def connect(
         )
     name = "torchft" if backend is None and LIGHTHOUSE in os.environ else ALIASES.get(backend, backend)
     if name not in EXTRAS:
-        raise ArgumentError(f"[init_process_group] expected a backend of {list(EXTRAS)}, got {backend!r}")
+        known = " or ".join(map(repr, EXTRAS))
+        raise ArgumentError(f"[init_process_group] expected a backend, {known}, got {backend!r}")
     if "nccl" in (backend or ""):
         logger.warning(
             "[init_process_group] nccl is NVIDIA's: arrays go over gloo, through the hosts' memory"

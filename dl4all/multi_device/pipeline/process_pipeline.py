@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -249,4 +250,5 @@ class ProcessPassage:
 
     def _transfer(self, way: str, kind: Kind, array: Array, there: int) -> Pending:
         function = getattr(self._group.transport, way)
-        return self._group.begin(NAME, lambda: function(array, there, TAGS[kind]))
+        start = functools.partial(function, array, there, TAGS[kind])
+        return self._group.begin(NAME, start, way=way, nbytes=array.nbytes)
