@@ -74,15 +74,18 @@ def _redraw(console: Console, interval: float) -> None:
 def _table(reports: Iterable[ProcessReport]) -> Table | str:
     """A row for each device of each process."""
     table = Table()
-    for heading in ("pid", "command", "device"):
+    listed = list(reports)
+    ranked = ["rank"] if any(report.rank for report in listed) else []
+    for heading in ("pid", *ranked, "command", "device"):
         table.add_column(heading, overflow="ellipsis", no_wrap=True, max_width=40)
     for heading in HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("state", overflow="fold")
-    for report in reports:
+    for report in listed:
+        process = [Text(str(report.pid)), *([Text(report.rank)] if ranked else []), Text(report.command)]
         for i, device in enumerate(report.devices):
-            process = (str(report.pid), Text(report.command)) if i == 0 else ("", "")
-            table.add_row(*process, Text(device.name), *_cells(report, device))
+            shown = [Text()] * len(process) if i else process
+            table.add_row(*shown, Text(device.name), *_cells(report, device))
     return table if table.row_count else NOBODY
 
 

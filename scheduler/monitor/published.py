@@ -47,6 +47,7 @@ class ProcessReport:
     command: str
     age: float  # seconds since the file was written
     devices: tuple[DeviceRates, ...]
+    rank: str = ""  # among the processes that compute together, and how many they are
 
 
 def read() -> list[ProcessReport]:
@@ -125,7 +126,9 @@ def _report(pid: int, command: str, moved: float, facts: dict[str, Any]) -> Proc
     if None in devices:
         return None
     age = max(0.0, time.time() - moved - written)
-    return ProcessReport(pid, command, age, tuple(device for device in devices if device is not None))
+    rank = facts.get("rank")
+    shown = _text(rank) if isinstance(rank, str) else ""
+    return ProcessReport(pid, command, age, tuple(d for d in devices if d is not None), shown)
 
 
 def _device(entry: object) -> DeviceRates | None:

@@ -26,6 +26,9 @@ JOIN_SECONDS = 1.0  # that the thread has to end when the process does
 
 log = logging.getLogger("dl4all")
 
+rank = ""
+"""The rank of this process among those that compute together, and how many they are, such as ``1/4``."""
+
 
 def folders() -> list[Path]:
     """The folders for files, the best first: this user's runtime folder lies in memory."""
@@ -103,6 +106,7 @@ class _Publisher(threading.Thread):
             "host": platform.node(),
             "written": time.time(),
             "clock": clock_offset(),
+            "rank": rank,
             "devices": devices,
         }
         if self._file is None:

@@ -216,6 +216,15 @@ def test_the_table(folder: Path) -> None:
     assert cells == ["cpu", "25%", "1.0 KiB", "2.0 KiB", "4.0 KiB", "10", "2.0", "3.0", "7", "works"]
 
 
+@pytest.mark.parametrize(("rank", "cell"), [("1/4", "1/4"), ("\x1b[2J", "?[2J"), (7, None), ("", None)])
+def test_ranks_of_processes_that_compute_together(folder: Path, rank: Any, cell: str | None) -> None:
+    put(folder, json.dumps(facts(rank=rank)))
+    text = shown()
+    assert ("rank" in text) == (cell is not None)
+    (line,) = [line for line in text.splitlines() if "│ cpu" in line]
+    assert cell is None or line.split("│")[2].strip() == cell
+
+
 @pytest.mark.parametrize(
     ("changed", "state", "busy"),
     [

@@ -14,6 +14,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, BackendMissingError, DistError, DistNetworkError, ShapeError
+from dl4all.scheduler.monitor import publisher
 from tests.distributed.processes import ROOT, command, free_port, run_mpi, run_ranks, variables
 
 
@@ -37,6 +38,7 @@ def test_a_group_of_one() -> None:
     d = dl.distributed
     d.init_process_group(rank=0, world_size=1, init_method=f"tcp://127.0.0.1:{free_port()}")
     try:
+        assert publisher.rank == "0/1"
         with pytest.raises(DistError, match="there is a group already"):
             d.init_process_group(rank=0, world_size=1)
         x = dl.tensor([3.0, 5.0], device="cpu")

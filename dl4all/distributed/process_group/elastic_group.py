@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from dl4all.distributed.process_group.group import ProcessGroup
 from dl4all.distributed.process_group.transport import Transport
 from dl4all.errors import ArgumentError, DistNetworkError
+from dl4all.scheduler.monitor import publisher
 
 
 class Quorum(NamedTuple):
@@ -92,6 +93,7 @@ class ElasticGroup(ProcessGroup):
                 f"[ProcessGroup] {quorum.world_size} processes cannot be connected: {error}"
             ) from error
         self.quorum = quorum
+        publisher.rank = f"{quorum.rank}/{quorum.world_size}"
         return True
 
     def leave(self) -> None:

@@ -11,6 +11,7 @@ from importlib import import_module
 from dl4all.distributed.process_group.group import ProcessGroup
 from dl4all.distributed.process_group.launch_variables import LIGHTHOUSE, Membership
 from dl4all.errors import ArgumentError, BackendMissingError, DistError
+from dl4all.scheduler.monitor import publisher
 
 DEFAULT_TIMEOUT = timedelta(minutes=5)
 
@@ -74,6 +75,7 @@ def connect(
         ) from error
     limit = timeout or (ELASTIC_TIMEOUT if name == "torchft" else DEFAULT_TIMEOUT)
     _world, _member = module.connected(rank, world_size, address, limit)
+    publisher.rank = f"{_world.rank()}/{_world.size()}"  # what dl4all top shows
     # A process must not end while threads of a transport run: C++ would abort it.
     atexit.register(disconnect)
     return _world
@@ -84,6 +86,7 @@ def disconnect() -> None:
     global _world, _member
     atexit.unregister(disconnect)
     closing, _world, _member = _world, None, None
+    publisher.rank = ""
     if closing is not None:
         closing.close()
 
