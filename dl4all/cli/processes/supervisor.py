@@ -48,7 +48,7 @@ def supervise(
     restarts: int,
     log_dir: str | None,
 ) -> int:
-    """Run a host's processes until all have ended; returns the status of the first that was given up, or 0.
+    """Run a host's processes until all have ended.
 
     Args:
         worker: the arguments of Python for each process.
@@ -59,6 +59,9 @@ def supervise(
         restarts: how often each process is started again that fails. None is once one has succeeded: what it
             would compute is done.
         log_dir: a folder for each process's output.
+
+    Returns:
+        The status of the first process that was given up before any had succeeded, or 0.
 
     Raises:
         ArgumentError: the address has not the form of one.
@@ -111,11 +114,11 @@ def _watched(running: list[_Process], workers: list[_Process], restarts: int, to
                 one.start_again()
                 continue
             going.remove(one)
-            if not succeeded and not done:
-                print(
-                    f"dl4all launch: {one.name} is given up, with status {code}", file=sys.stderr, flush=True
-                )
-                status = status or (code if code > 0 else 128 - code)
+            if not succeeded:
+                end = "has ended behind the others" if done else "is given up"
+                print(f"dl4all launch: {one.name} {end}, with status {code}", file=sys.stderr, flush=True)
+                if not done:
+                    status = status or (code if code > 0 else 128 - code)
         time.sleep(TICK)
     return status
 
