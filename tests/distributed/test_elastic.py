@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -267,6 +268,16 @@ def test_restarts_statuses_and_logs(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "0-0.log").read_text().count("process 0 of 1 try") == 3
     assert "process 0 of host 0 has ended with status 5 and is started again (2)" in ended.output
     assert "process 0 of host 0 is given up, with status 5" in ended.output
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import time\ntime.sleep(100)\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
+        ended = launched(["--elastic", "--node-rank", "0", "--rdzv-endpoint", endpoint], [str(script)])
+    assert ended.status == 1
+    assert "the lighthouse cannot serve at its address" in ended.output
 
 
 def test_signals_end_all(tmp_path: Path) -> None:

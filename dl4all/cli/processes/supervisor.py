@@ -24,6 +24,7 @@ RESTARTS = 3
 
 PATIENCE = 30.0  # seconds that processes have to end after a signal
 TICK = 0.1  # seconds between two looks at the processes
+SOON, QUICK_ENDS = 5.0, 3  # seconds, and how often a lighthouse may end that soon
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -110,6 +111,11 @@ def _watched(running: list[_Process], workers: list[_Process], restarts: int, to
                 continue
             succeeded = one in workers and code == 0
             done = any(other.process.poll() == 0 for other in workers)
+            if one not in workers and one.fails_at_once():
+                print(
+                    "dl4all launch: the lighthouse cannot serve at its address", file=sys.stderr, flush=True
+                )
+                return code or 1
             if one not in workers or not (succeeded or done or one.restarts >= restarts):
                 one.start_again()
                 continue
@@ -137,9 +143,11 @@ class _Process:
     def __init__(self, command: list[str], variables: Mapping[str, str], log: Path | None, name: str) -> None:
         self._command, self._variables, self._log, self.name = command, variables, log, name
         self.restarts = 0
+        self._quick_ends = 0  # in a row
         self._start()
 
     def _start(self) -> None:
+        self._begun = time.monotonic()
         self.process: subprocess.Popen[Any] = subprocess.Popen(
             [sys.executable, *self._command],
             env={**self._variables, "TORCHELASTIC_RESTART_COUNT": str(self.restarts)},
@@ -151,6 +159,11 @@ class _Process:
         if self._log is not None:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             threading.Thread(target=_copy_lines, args=(self.process.stdout, self._log), daemon=True).start()
+
+    def fails_at_once(self) -> bool:
+        """Whether it has just ended for the third time in a row soon after its start."""
+        self._quick_ends = self._quick_ends + 1 if time.monotonic() - self._begun < SOON else 0
+        return self._quick_ends >= QUICK_ENDS
 
     def start_again(self) -> None:
         self.restarts += 1
