@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -33,7 +34,8 @@ class Ends:
         folder: has a file for each that has happened.
         stages: in their order: a stage's name, and after a colon the way in which it ends: the process is
             killed (``kill``, the default), or stopped for some seconds (``stop``), the lighthouse is killed
-            in its place (``lighthouse``), or it takes a step that has succeeded for failed (``doubt``).
+            in its place (``lighthouse``), it takes a step that has succeeded for failed (``doubt``), or its
+            disk is full (``full``).
     """
 
     def __init__(self, folder: Path, stages: list[str]) -> None:
@@ -65,6 +67,8 @@ class Ends:
                 os.kill(os.getppid(), signal.SIGCONT)
                 os._exit(0)
             os.kill(os.getpid(), signal.SIGSTOP)
+        elif kind == "full":
+            raise OSError(errno.ENOSPC, "No space left on device")
         else:
             raise DistNetworkError("[test] this process takes the step for failed")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -36,7 +37,7 @@ KILLED = ["loading", "exchange", "reduce", "committed:doubt", "forward:lighthous
 ALL = [
     *KILLED,
     *("forward", "backward", "bucket", "exchanged", "commit", "committed", "step", "validation"),
-    *("commit:doubt", "validation:doubt", "forward:stop", "reduce:stop", "loading:lighthouse", "saving"),
+    *("commit:doubt", "validation:doubt", "forward:stop", "reduce:stop", "loading:lighthouse", "saving:full"),
 ]
 
 
@@ -86,6 +87,68 @@ def test_every_stage_of_a_step(tmp_path: Path, accumulate: int) -> None:
 def test_a_hundred_failures(tmp_path: Path) -> None:
     stages = [ALL[number % 15] for number in range(100)]
     compared(tmp_path, {"epochs": 300, "stages": stages, "lr": 0.002}, limit=1500)
+
+
+@contextlib.contextmanager
+def linked_hosts() -> Iterator[tuple[str, str]]:
+    """Two network namespaces with a link between them, 10.77.1.1 and 10.77.1.2."""
+    names = f"dl4all-{os.getpid()}-a", f"dl4all-{os.getpid()}-b"
+    try:
+        for name in names:
+            subprocess.run(["ip", "netns", "add", name], check=True)
+            subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+        peer = ["type", "veth", "peer", "name", "link0", "netns", names[1]]
+        subprocess.run(["ip", "link", "add", "link0", "netns", names[0], *peer], check=True)
+        for number, name in enumerate(names, 1):
+            subprocess.run(
+                ["ip", "-n", name, "addr", "add", f"10.77.1.{number}/24", "dev", "link0"], check=True
+            )
+            subprocess.run(["ip", "-n", name, "link", "set", "link0", "up"], check=True)
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="namespaces need root, and ip")
+def test_a_cut_link(tmp_path: Path) -> None:
+    """The host with the lighthouse goes on alone; the other one joins again when the link is back."""
+    options = {"epochs": 40, "stages": ["never"], "lr": 0.002}  # epochs take two seconds each
+    elastic_program.train(tmp_path, {**options, "stages": []}, distributed=False)
+    running: list[subprocess.Popen[str]] = []
+    with linked_hosts() as names:
+        try:
+            for number, name in enumerate(names):
+                folder = tmp_path / name
+                folder.mkdir()
+                command = ["ip", "netns", "exec", name, sys.executable, "-m", "dl4all", "launch", "--elastic"]
+                command += ["--node-rank", str(number), "--rdzv-endpoint", "10.77.1.1:29510"]
+                command += [
+                    "--max-restarts",
+                    "50",
+                    elastic_program.__file__,
+                    str(folder),
+                    json.dumps(options),
+                ]
+                environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+                running.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+            time.sleep(15)
+            subprocess.run(["ip", "-n", names[1], "link", "set", "link0", "down"], check=True)
+            time.sleep(20)
+            subprocess.run(["ip", "-n", names[1], "link", "set", "link0", "up"], check=True)
+            said = [process.communicate(timeout=LIMIT)[1] for process in running]
+            assert [process.returncode for process in running] == [0, 0], said
+        finally:
+            for process in running:
+                process.terminate()
+                process.wait()
+    assert "is computed anew" in said[0]
+    assert "is started again" in said[1]
+    expected, first, second = (np.load(tmp_path / f) for f in ("alone.npy", *(f"{n}/0.npy" for n in names)))
+    assert np.array_equal(first, second)
+    assert np.linalg.norm(first - expected) <= 1e-6 * np.linalg.norm(expected)
 
 
 def test_a_process_that_differs_ends_alone(tmp_path: Path) -> None:
