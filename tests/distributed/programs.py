@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import json
 import os
@@ -197,7 +198,8 @@ def collectives(*args: str) -> None:
     for empty in (dl.zeros(0), dl.zeros(3, 0)):
         d.all_reduce(empty)
     last = [count - 2, count - 1]
-    pair = d.new_group(last)
+    pair = d.new_group(last, timeout=datetime.timedelta(seconds=17))
+    assert pair is None or pair.timeout.total_seconds() == 17
     assert (pair is None) == (rank not in last)
     if pair is not None:
         assert (d.get_rank(pair), d.get_world_size(pair)) == (rank - last[0], 2)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from dl4all.cli.processes import worker
@@ -50,6 +51,43 @@ def test_two_hosts_and_logs(tmp_path: Path) -> None:
             line = f"rank {host} sum 2.0 0 ['--own', '1']"
             assert line in output
             assert line in "".join(path.read_text() for path in (tmp_path / f"{host}").rglob("stdout.log"))
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def test_a_train_job_of_kubernetes(tmp_path: Path) -> None:
+    """The command of the manifest, with the variables that Kubeflow's trainer sets on each host."""
+    (job,) = yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "train-job.yaml").read_text())
+    assert (job["kind"], job["spec"]["runtimeRef"]["name"]) == ("TrainJob", "torch-distributed")
+    launcher, path = job["spec"]["trainer"]["command"]
+    script = tmp_path / Path(path).name
+    script.write_text(SCRIPT)
+    hosts, port = 2, free_port()
+    running = [
+        subprocess.Popen(
+            [Path(sys.executable).with_name(launcher), script],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "PET_NNODES": str(hosts),
+                "PET_NPROC_PER_NODE": "1",
+                "PET_NODE_RANK": str(host),
+                "PET_MASTER_ADDR": "127.0.0.1",
+                "PET_MASTER_PORT": str(port),
+            },
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for host in range(hosts)
+    ]
+    try:
+        for host, process in enumerate(running):
+            output, _ = process.communicate(timeout=LIMIT)
+            assert process.returncode == 0
+            assert f"rank {host} sum 2.0 0 []" in output
     finally:
         for process in running:
             process.kill()
