@@ -15,6 +15,7 @@ from dl4all.io.checkpoint import best_step, checkpoints, load_checkpoint, save_c
 from dl4all.ops.random.generator import Generator, default_generator
 from dl4all.optim.ema import EMA
 from dl4all.optim.optimizer import Optimizer
+from dl4all.optim.state.zero_redundancy import ZeroRedundancyOptimizer
 from dl4all.training.processes import merged
 from dl4all.training.progress import batch_count
 from dl4all.training.totals import Totals
@@ -101,6 +102,8 @@ def save(trainer: Trainer, train: Any, totals: Totals) -> None:
     assert trainer.folder is not None
     if trainer._local is not None:
         trainer._local.settle()
+    if isinstance(trainer.optimizer, ZeroRedundancyOptimizer):
+        trainer.optimizer.consolidate_state_dict()
     # Processes that come and go know the sums of all.
     elastic = trainer._elastic is not None
     whole = totals if elastic else merged(trainer._processes, totals, trainer.metrics)
@@ -256,10 +259,15 @@ def _apply(trainer: Trainer, train: Any, state: Mapping[str, Any]) -> None:
         parts.append((train, state["data"]))
     # What has no check of ours comes first, so that there is little to take back.
     loading = [(part, saved) for part, saved in parts if part is not None and saved is not None]
-    loading.sort(key=lambda entry: hasattr(entry[0], "_check_state"))
+    # So does what cannot be taken back come last.
+    last = ZeroRedundancyOptimizer
+    loading.sort(key=lambda entry: (isinstance(entry[0], last), hasattr(entry[0], "_check_state")))
     undo: list[Callable[[], Any]] = []
     try:
         for part, saved in loading:
+            if isinstance(part, ZeroRedundancyOptimizer):  # no process has the state of all
+                part.load_state_dict(saved)
+                continue
             before = _snapshot(part)
             part.load_state_dict(saved)
             undo.append(lambda part=part, before=before: part.load_state_dict(before))  # type: ignore[misc]

@@ -13,7 +13,8 @@ import numpy as np
 import dl4all as dl
 from dl4all.errors import ArgumentError, DistError, DistNetworkError, GradientError, ShapeError
 from dl4all.ops.random.generator import default_generator
-from tests.distributed.programs import joined, refused, weights
+from tests.distributed.membership import joined, refused
+from tests.distributed.programs import weights
 
 STEPS = 4
 

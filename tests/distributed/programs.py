@@ -22,9 +22,9 @@ from dl4all.errors import ArgumentError, DistError
 from dl4all.multi_device.data_parallel.balance import Balance, split
 from dl4all.runtime.simulated.description import Failure
 from dl4all.scheduler.cost.simulation import simulated_device
+from tests.distributed.membership import TIMEOUT, joined, refused
 
 BATCH, STEPS = 60, 8
-TIMEOUT = 60.0  # seconds: machines that are busy start processes far apart
 CUTS: dict[str, Callable[[int, int], list[int]]] = {
     "even": lambda count, rows: [rows * rank // count for rank in range(count)],
     "uneven": lambda count, rows: [0, 4, 12, 16][:count],
@@ -91,16 +91,6 @@ def train(
     assert net.unused.weight.grad is None
     assert net.late.weight.grad is not None
     return weights(net)
-
-
-def joined(args: Sequence[str], timeout: float = TIMEOUT) -> tuple[int, int, list[str]]:
-    """Join the group; returns rank, size, and the arguments that are left."""
-    rest = list(args)
-    backend = None
-    if rest[:1] == ["--backend"]:
-        backend, rest = rest[1], rest[2:]
-    dl.distributed.init_process_group(backend, timeout=timeout)
-    return dl.distributed.get_rank(), dl.distributed.get_world_size(), rest
 
 
 # The programs
@@ -197,6 +187,17 @@ def collectives(*args: str) -> None:
         refused("recv", dl.errors.ShapeError, "that of rank 0 int64", lambda: d.recv(dl.zeros(5), src=0))
     for empty in (dl.zeros(0), dl.zeros(3, 0)):
         d.all_reduce(empty)
+    if d.get_backend() != "torchft":  # whose groups have no parts
+        groups_of_some(rank, count)
+    d.barrier()
+    mistakes(rank)
+    d.barrier()  # the group works as before
+    d.destroy_process_group()
+    print("complete")
+
+
+def groups_of_some(rank: int, count: int) -> None:
+    d = dl.distributed
     last = [count - 2, count - 1]
     pair = d.new_group(last, timeout=datetime.timedelta(seconds=17))
     assert pair is None or pair.timeout.total_seconds() == 17
@@ -215,7 +216,10 @@ def collectives(*args: str) -> None:
         assert net.weight.grad is not None
         assert net.weight.grad.tolist() == [[sum(last) / 2]]
         x.zero_()
-    d.barrier()
+
+
+def mistakes(rank: int) -> None:
+    d = dl.distributed
     for text, call in (
         ("rank 1: all_reduce of float32 of shape (3,)", lambda: d.all_reduce(dl.ones(2 + (rank == 1)))),
         (
@@ -226,20 +230,6 @@ def collectives(*args: str) -> None:
         ("from rank 1", lambda: d.broadcast(dl.ones(2), src=int(rank == 1))),
     ):
         refused("calls", d.DistError, text, call)
-    d.barrier()  # the group works as before
-    d.destroy_process_group()
-    print("complete")
-
-
-def refused(name: str, kind: type[Exception], text: str, call: Callable[[], Any]) -> None:
-    """Assert that a call raises an error that says this."""
-    try:
-        call()
-    except kind as error:
-        said = str(error)
-    else:
-        raise AssertionError(f"{name} was not refused")
-    assert text in said, (name, said)
 
 
 def trainer(out: str, *runs: str) -> None:
@@ -279,6 +269,12 @@ def trained(options: dict[str, Any]) -> tuple[npt.NDArray[np.float64], list[dict
     die = options.get("die")
     net = classifier(plain=bool(options.get("compile") or given.pop("plain", False)))
     x, y = samples()
+    optimizer: dl.optim.Optimizer = dl.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    if given.pop("zero", False):
+        if not dl.distributed.is_initialized():
+            dl.distributed.init_process_group(timeout=TIMEOUT)
+        spread = dl.optim.ZeroRedundancyOptimizer
+        optimizer = spread(net.to("cpu").parameters(), dl.optim.SGD, lr=0.05, momentum=0.9)
 
     def end(trained: dl.Trainer, row: Any) -> None:
         rank = dl.distributed.get_rank()
@@ -288,7 +284,7 @@ def trained(options: dict[str, Any]) -> tuple[npt.NDArray[np.float64], list[dict
     made = dl.Trainer(
         net,
         dl.nn.CrossEntropyLoss(),
-        dl.optim.SGD(net.parameters(), lr=0.05, momentum=0.9),
+        optimizer,
         ["accuracy"],
         "cpu",
         progress=False,

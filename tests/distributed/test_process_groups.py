@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,18 @@ def test_collectives_over_mpi() -> None:
     ended = run_mpi(2, "collectives")
     assert ended.status == 0, ended.output
     assert ended.output.count("complete") == 2
+
+
+@pytest.mark.skipif(find_spec("torchft") is None, reason="the extra ft is for Linux on x86-64")
+def test_collectives_over_torchft(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dl4all.cli.processes.lighthouse import serve
+
+    server = serve("127.0.0.1:0")
+    port = server.address().rpartition(":")[2]
+    monkeypatch.setenv("TORCHFT_LIGHTHOUSE", f"http://127.0.0.1:{port}")
+    for ended in run_ranks(3, "collectives", "--backend", "torchft"):
+        assert (ended.status, "complete" in ended.output) == (0, True), ended.output
+    server.shutdown()
 
 
 def test_processes_that_differ_say_so_in_all_of_them() -> None:

@@ -94,6 +94,19 @@ def test_going_on(tmp_path: Path) -> None:
     close(alone(tmp_path, "one", epochs=3, resume=True), whole)
 
 
+def test_the_state_of_an_optimizer_may_be_spread(tmp_path: Path) -> None:
+    """Checkpoints have the whole one, from which processes go on with the bits of the optimizer alone."""
+    run = str(tmp_path / "run")
+    together(
+        tmp_path,
+        2,
+        {"name": "whole", "epochs": 3},
+        {"name": "begun", "epochs": 2, "zero": True, "folder": run, "checkpoint_every": 2},
+        {"name": "end", "epochs": 3, "zero": True, "folder": run, "resume": True},
+    )
+    same(results(tmp_path, "end", 2), results(tmp_path, "whole", 2))
+
+
 def local_steps(count: int, every: int, epochs: int) -> Any:
     """The weights of as many networks that make steps of their own, of which the mean is taken."""
     nets = [classifier(plain=True).to("cpu")]
