@@ -40,9 +40,7 @@ class Ends:
 
     def __init__(self, folder: Path, stages: list[str]) -> None:
         self._folder, self._stages = folder, stages
-
-    def pending(self) -> bool:
-        return len(list(self._folder.glob("end-*"))) < len(self._stages)
+        self.awaited = bool(stages)  # whether processes that end are
 
     def at(self, stage: str) -> None:
         number = len(list(self._folder.glob("end-*")))
@@ -188,8 +186,8 @@ def train(out: Path, options: dict[str, Any], *, distributed: bool) -> None:
 
 def wait(ends: Ends, distributed: bool) -> None:
     """Give processes that are started again some time to come."""
-    if distributed and ends.pending() and dl.distributed.get_world_size() < COUNT:
-        time.sleep(2)
+    if distributed and ends.awaited and dl.distributed.get_world_size() < COUNT:
+        time.sleep(1)
 
 
 if __name__ == "__main__":

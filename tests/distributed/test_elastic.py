@@ -31,12 +31,24 @@ from tests.distributed.processes import LIMIT, ROOT, free_port, launched
 
 pytestmark = pytest.mark.skipif(find_spec("torchft") is None, reason="the extra ft is for Linux on x86-64")
 
-KILLED = ["loading", "exchange", "reduce", "committed:doubt", "forward:lighthouse", "update", "saving"]
+KILLED = ["exchange", "committed:doubt", "forward:lighthouse", "saving"]
 """Stages of a step, each of which ends a process, or the lighthouse."""
 
 ALL = [
     *KILLED,
-    *("forward", "backward", "bucket", "exchanged", "commit", "committed", "step", "validation"),
+    *(
+        "loading",
+        "reduce",
+        "update",
+        "forward",
+        "backward",
+        "bucket",
+        "exchanged",
+        "commit",
+        "committed",
+        "step",
+        "validation",
+    ),
     *("commit:doubt", "validation:doubt", "forward:stop", "reduce:stop", "loading:lighthouse", "saving:full"),
 ]
 
@@ -70,7 +82,7 @@ def compared(folder: Path, options: dict[str, Any], limit: float = LIMIT) -> str
 
 
 def test_no_step_is_lost_where_processes_end(tmp_path: Path) -> None:
-    said = compared(tmp_path, {"epochs": 40, "stages": KILLED})
+    said = compared(tmp_path, {"epochs": 30, "stages": KILLED})
     assert said.count("is started again") == sum(":" not in stage for stage in KILLED)
     assert "is computed anew" in said
 
@@ -79,14 +91,15 @@ def test_no_step_is_lost_where_processes_end(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_every_stage_of_a_step(tmp_path: Path, accumulate: int) -> None:
-    compared(tmp_path, {"epochs": 70, "stages": ALL, "accumulate": accumulate}, limit=600)
+    """With a small learning rate, as rounding would grow over so many steps."""
+    compared(tmp_path, {"epochs": 160, "stages": ALL, "accumulate": accumulate, "lr": 0.005}, limit=600)
 
 
 @pytest.mark.full
 @pytest.mark.slow
 def test_a_hundred_failures(tmp_path: Path) -> None:
     stages = [ALL[number % 15] for number in range(100)]
-    compared(tmp_path, {"epochs": 300, "stages": stages, "lr": 0.002}, limit=1500)
+    compared(tmp_path, {"epochs": 600, "stages": stages, "lr": 0.002}, limit=1500)
 
 
 @contextlib.contextmanager
@@ -115,7 +128,7 @@ def linked_hosts() -> Iterator[tuple[str, str]]:
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="namespaces need root, and ip")
 def test_a_cut_link(tmp_path: Path) -> None:
     """The host with the lighthouse goes on alone; the other one joins again when the link is back."""
-    options = {"epochs": 40, "stages": ["never"], "lr": 0.002}  # epochs take two seconds each
+    options = {"epochs": 80, "stages": ["never"], "lr": 0.002}  # epochs take a second each
     elastic_program.train(tmp_path, {**options, "stages": []}, distributed=False)
     running: list[subprocess.Popen[str]] = []
     with linked_hosts() as names:
@@ -153,7 +166,7 @@ def test_a_cut_link(tmp_path: Path) -> None:
 
 def test_a_process_that_differs_ends_alone(tmp_path: Path) -> None:
     # Epochs wait for a third process, which does not come: so the second one meets the first.
-    options = json.dumps({"epochs": 5, "stages": ["never"], "odd": 1})
+    options = json.dumps({"epochs": 6, "stages": ["never"], "odd": 1})
     script = [str(Path(elastic_program.__file__)), str(tmp_path), options]
     ended = launched(
         ["--elastic", "-n", "2", "--max-restarts", "0", "--log-dir", str(tmp_path / "logs")], script
