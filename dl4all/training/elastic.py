@@ -72,7 +72,7 @@ class ElasticRun:
         self._due = 0.0  # the time of the next meeting
         self._failures = 0  # in a row
         self._batches: Iterator[Any] | None = None
-        self._kept: _Kept | None = None
+        self._kept: _BeforeStep | None = None
         self._lock = ExitStack()  # of the folder, in the first process
         self._warned = False  # that another process holds it
         self._release_folder()
@@ -172,7 +172,7 @@ class ElasticRun:
         while True:
             assert self._train is not None
             self._meet()
-            self._kept = _Kept(self._trainer, self._train)
+            self._kept = _BeforeStep(self._trainer, self._train)
             self._met = False
             try:
                 row = step()
@@ -315,7 +315,7 @@ class ElasticRun:
         self._trainer.history.write_to(None)
 
 
-class _Kept:
+class _BeforeStep:
     """What a try of a step changes before all know that it has succeeded."""
 
     def __init__(self, trainer: Trainer, train: DataLoader) -> None:

@@ -69,11 +69,11 @@ class ParameterServer:
         self._folder = None if folder is None else Path(folder)
         self._save_every, self._limit = save_every, limit
         self._lock = threading.Lock()
-        self._kept: _Kept | None = None
+        self._kept: _KeptParameters | None = None
         self._saved = 0
         if self._folder is not None and checkpoints(self._folder):
             state = load_checkpoint(self._folder)
-            self._kept = _Kept(state["settings"], list(state["values"].values()))
+            self._kept = _KeptParameters(state["settings"], list(state["values"].values()))
             self._kept.go_on(state)
             self._saved = self._kept.version
         self._grpc = grpc
@@ -140,7 +140,7 @@ class ParameterServer:
         values = message.arrays(specs)
         with self._lock:
             if self._kept is None:  # another client may have been first
-                self._kept = _Kept(settings, values)
+                self._kept = _KeptParameters(settings, values)
             return list(pieces(self._kept.settings))
 
     def _pull(self, message: Incoming) -> Iterable[bytes]:
@@ -171,7 +171,7 @@ class ParameterServer:
                 self._save()
         return pieces(answer)
 
-    def _there(self) -> _Kept:
+    def _there(self) -> _KeptParameters:
         if self._kept is None:
             raise NotCreatedError(
                 "[ParameterServer] no parameters are here: this server was started anew, without a folder"
@@ -188,7 +188,7 @@ class NotCreatedError(Dl4allError):
     """A server has no parameters as yet."""
 
 
-class _Kept:
+class _KeptParameters:
     """Parameters, their optimizer, and the clients' last steps.
 
     Args:

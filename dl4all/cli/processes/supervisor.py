@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,7 +87,7 @@ def supervise(
         running: list[_Process] = []
         stack.callback(_end, running)
         if node_rank == 0:
-            bound = f"{'127.0.0.1' if endpoint is None else '[::]'}:{port}"
+            bound = f"{_every_address(host) if endpoint else host}:{port}"
             running.append(_Process(["-m", "dl4all.cli.processes.lighthouse", bound], variables, None, ""))
         workers = []
         for rank in range(processes):
@@ -154,7 +154,7 @@ class _Process:
             stdout=None if self._log is None else subprocess.PIPE,
             stderr=None if self._log is None else subprocess.STDOUT,
             start_new_session=True,  # signals come from here
-            preexec_fn=_end_with_parent,
+            preexec_fn=_end_with_parent(),
         )
         if self._log is not None:
             self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -200,14 +200,25 @@ def _copy_lines(lines: Any, log: Path) -> None:
             sys.stdout.buffer.flush()
 
 
-@functools.cache
-def _c_library() -> Any:
-    return ctypes.CDLL(None)
+def _end_with_parent() -> Callable[[], Any]:
+    """A function by which a process ends when its parent does, however that ends (``PR_SET_PDEATHSIG``).
+
+    What it needs is loaded here: a child of a process with threads must not load anything.
+    """
+    return functools.partial(ctypes.CDLL(None).prctl, 1, int(signal.SIGTERM))
 
 
-def _end_with_parent() -> None:
-    """Have the kernel end this process when its parent does, however that ends (``PR_SET_PDEATHSIG``)."""
-    _c_library().prctl(1, int(signal.SIGTERM))
+def _every_address(host: str) -> str:
+    """The address of all interfaces, for those that reach this host by a name or address.
+
+    Raises:
+        ArgumentError: the name has no address.
+    """
+    try:
+        family = socket.getaddrinfo(host, None)[0][0]
+    except OSError as error:
+        raise ArgumentError(f"[launch] {host!r} of --rdzv-endpoint has no address: {error}") from error
+    return "[::]" if family == socket.AF_INET6 else "0.0.0.0"
 
 
 def _free_port() -> str:
