@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from dl4all.distributed.parameter_server.messages import (
     specs_of,
 )
 from dl4all.distributed.process_group.transport import Array
-from dl4all.errors import ArgumentError, BackendMissingError, Dl4allError
+from dl4all.errors import ArgumentError, BackendMissingError, Dl4allError, FileFormatError
 from dl4all.io.checkpoint import checkpoints, load_checkpoint, save_checkpoint
+from dl4all.io.folder_lock import lock_folder
 from dl4all.nn.parameter import Parameter
 from dl4all.optim.optimizer import Optimizer
 from dl4all.tensor.creation import from_numpy
@@ -49,6 +51,8 @@ class ParameterServer:
 
     Raises:
         BackendMissingError: grpcio is not installed.
+        FileFormatError: the folder has the checkpoints of something else.
+        FolderInUseError: another server writes to the folder.
         OSError: the address cannot be used.
     """
 
@@ -71,23 +75,47 @@ class ParameterServer:
         self._lock = threading.Lock()
         self._kept: _KeptParameters | None = None
         self._saved = 0
-        if self._folder is not None and checkpoints(self._folder):
-            state = load_checkpoint(self._folder)
-            self._kept = _KeptParameters(state["settings"], list(state["values"].values()))
-            self._kept.go_on(state)
-            self._saved = self._kept.version
         self._grpc = grpc
-        threads = ThreadPoolExecutor(THREADS, thread_name_prefix="dl4all-parameters")
-        # Without the last option a second server at the same port would get some of the calls.
-        self._server = grpc.server(threads, options=[*OPTIONS, ("grpc.so_reuseport", 0)])
-        handlers: Any = {name: grpc.stream_stream_rpc_method_handler(self._handler(name)) for name in METHODS}
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        try:
-            port = self._server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise OSError(f"[ParameterServer] cannot listen at {address}: {error}") from error
+        with ExitStack() as stack:
+            if self._folder is not None:
+                stack.enter_context(lock_folder(self._folder))
+                self._go_on(self._folder)
+            self._server, port = self._listening(address)
+            self._folder_lock = stack.pop_all()
         self.address = f"{address.rpartition(':')[0]}:{port}"
         self._server.start()
+
+    def _listening(self, address: str) -> tuple[Any, int]:
+        """A server of gRPC that is about to start, and its port.
+
+        Raises:
+            OSError: the address cannot be used.
+        """
+        grpc = self._grpc
+        threads = ThreadPoolExecutor(THREADS, thread_name_prefix="dl4all-parameters")
+        # Without the last option a second server at the same port would get some of the calls.
+        server = grpc.server(threads, options=[*OPTIONS, ("grpc.so_reuseport", 0)])
+        handlers: Any = {name: grpc.stream_stream_rpc_method_handler(self._handler(name)) for name in METHODS}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        try:
+            return server, server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(f"[ParameterServer] cannot listen at {address}: {error}") from error
+
+    def _go_on(self, folder: Path) -> None:
+        """Take what the newest checkpoint has, if there is one.
+
+        Raises:
+            FileFormatError: it is none of a parameter server.
+        """
+        if not checkpoints(folder):
+            return
+        state = load_checkpoint(folder)
+        if not {"settings", "values", "optimizer", "version", "last"} <= state.keys():
+            raise FileFormatError(f"{folder}: its newest checkpoint is none of a parameter server")
+        self._kept = _KeptParameters(state["settings"], list(state["values"].values()))
+        self._kept.go_on(state)
+        self._saved = self._kept.version
 
     def __enter__(self) -> ParameterServer:
         return self
@@ -98,7 +126,7 @@ class ParameterServer:
     def close(self, grace: float = 5.0) -> None:
         """Answer what has begun, write a checkpoint, and end."""
         self._server.stop(grace).wait()
-        with self._lock:
+        with self._folder_lock, self._lock:
             self._save()
 
     def _handler(self, name: str) -> Callable[[Iterator[bytes], Any], Iterator[bytes]]:
@@ -113,9 +141,6 @@ class ParameterServer:
                 context.abort(codes.FAILED_PRECONDITION, str(error))
             except (Dl4allError, TypeError, KeyError, ValueError) as error:
                 context.abort(codes.INVALID_ARGUMENT, str(error))
-            except OSError as error:
-                logger.error("[ParameterServer] %s", error)
-                context.abort(codes.INTERNAL, str(error))
 
         return handle
 
@@ -168,7 +193,10 @@ class ParameterServer:
                 str(header["client"])[:100], number, version, dict(zip(numbers, gradients, strict=True))
             )
             if kept.version >= self._saved + self._save_every:
-                self._save()
+                try:
+                    self._save()
+                except OSError as error:  # the step is made all the same
+                    logger.error("[ParameterServer] %s", error)
         return pieces(answer)
 
     def _there(self) -> _KeptParameters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -19,7 +20,8 @@ import pytest
 
 import dl4all as dl
 from dl4all.distributed.parameter_server.messages import METHODS, OPTIONS, PIECE, SERVICE, pieces
-from dl4all.errors import ArgumentError, DistError, DistNetworkError
+from dl4all.errors import ArgumentError, DistError, DistNetworkError, FileFormatError, FolderInUseError
+from dl4all.training import parameter_server
 from dl4all.training.parameter_server import ParameterServer
 from tests.distributed.processes import LIMIT, ROOT, free_port
 
@@ -216,6 +218,32 @@ def test_servers_go_on_from_their_folder(tmp_path: Path) -> None:
         running.kill()
         running.wait()
         running.stdout.close()  # type: ignore[union-attr]
+
+
+def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    other = tmp_path / "other"
+    dl.io.save_checkpoint(other, 1, {"model": {"x": np.ones(2)}})
+    with pytest.raises(FileFormatError, match="is none of a parameter server"):
+        ParameterServer("127.0.0.1:0", folder=other)
+    x = dl.nn.Parameter(dl.zeros(2, device="cpu"))
+    folder = tmp_path / "own"
+    with ParameterServer("127.0.0.1:0", folder=folder, save_every=1) as server:
+        with pytest.raises(FolderInUseError):
+            ParameterServer("127.0.0.1:0", folder=folder)
+
+        def full(*_: Any, **__: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with closing(Client(server.address, [("x", x)], lr=1.0)) as client:
+            for version in (1, 2):
+                with monkeypatch.context() as patch:
+                    if version == 1:
+                        patch.setattr(parameter_server, "save_checkpoint", full)
+                    x.grad = dl.ones(2, device="cpu")
+                    assert client.push()
+                    assert client.pull() == version
+    assert "No space left on device" in caplog.text
+    assert dl.io.load_checkpoint(folder)["version"] == 2
 
 
 def test_clients_that_do_not_fit(server: ParameterServer) -> None:
