@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +18,7 @@ from click.testing import CliRunner
 from dl4all.cli.processes import worker
 from dl4all.cli.processes.launch import launch
 from dl4all.errors import ArgumentError
-from tests.distributed.processes import LIMIT, ROOT, free_port
+from tests.distributed.processes import LIMIT, ROOT, free_port, run_commands
 
 SCRIPT = """
 import sys
@@ -92,6 +95,65 @@ def test_a_train_job_of_kubernetes(tmp_path: Path) -> None:
         for process in running:
             process.kill()
             process.wait()
+
+
+def test_a_group_that_pytorch_has_made(tmp_path: Path) -> None:
+    """As Ray makes one: it is taken, and stays."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        f"{SCRIPT}"
+        "try:\n"
+        "    dl.distributed.destroy_process_group()\n"
+        "    dl.distributed.init_process_group(rank=7, world_size=9)\n"
+        "except dl.errors.DistError as error:\n"
+        "    print('refused', error)\n"
+        "dist.barrier()\n"
+        "dist.destroy_process_group()\n"
+    )
+    for rank, ended in enumerate(run_commands(2, [sys.executable, str(script)], tmp_path)):
+        assert ended.status == 0, ended.output
+        assert f"rank {rank} sum 2.0" in ended.output
+        assert f"this is rank {rank} of 2, and not 7 of 9" in ended.output
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_ray_train(tmp_path: Path) -> None:
+    """In an environment of its own, beside this one's packages: Ray wants another NumPy."""
+    venv.create(tmp_path / "ray", with_pip=True)
+    python = tmp_path / "ray" / "bin" / "python"
+    packages = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    Path(packages.stdout.strip(), "beside.pth").write_text(sysconfig.get_path("purelib"))
+    install: list[str | Path] = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--ignore-installed",
+        "numpy>=2,<2.4",
+        "ray[train]",
+    ]
+    subprocess.run(install, check=True, timeout=600)
+    ended = subprocess.run(
+        [python, ROOT / "deploy" / "ray_train.py"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "DL4ALL_DEVICE": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == 0, said
+    for rank in (0, 1):
+        assert re.search(rf"rank {rank} of 2: accuracy 0\.[89]", said), said
 
 
 @pytest.mark.parametrize("variable", ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"])

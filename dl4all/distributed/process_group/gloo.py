@@ -14,7 +14,7 @@ import torch.distributed as dist
 from dl4all.distributed.process_group.group import ProcessGroup
 from dl4all.distributed.process_group.launch_variables import Membership, membership
 from dl4all.distributed.process_group.transport import Array, ArrayTransfer, ReduceOp
-from dl4all.errors import DistNetworkError
+from dl4all.errors import DistError, DistNetworkError
 from dl4all.ops.core.dtypes import BFLOAT16
 
 COMPUTES = ("float32", "float64", "float16", "int64", "int32", "int8", "uint8")
@@ -34,8 +34,11 @@ def connected(
 
     Raises:
         ArgumentError: nothing tells the rank.
+        DistError: PyTorch has another group in this process.
         DistNetworkError: the others did not come in time.
     """
+    if dist.is_initialized():
+        return _shared(rank, world_size, timeout)
     member = membership(rank, world_size, address)
     if address is None and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         method = "env://"  # torchrun listens at the port already
@@ -57,13 +60,38 @@ def connected(
     return ProcessGroup(transport, "gloo", timeout, range(member.world_size)), member
 
 
+def _shared(rank: int, world_size: int, timeout: timedelta) -> tuple[ProcessGroup, Membership]:
+    """The group that somebody else has made in this process by PyTorch, such as Ray, and that stays theirs.
+
+    Raises:
+        DistError: it has another rank or size, or does not carry arrays of hosts.
+    """
+    own = dist.get_rank(), dist.get_world_size()
+    if any(given not in (-1, found) for given, found in zip((rank, world_size), own, strict=True)):
+        raise DistError(
+            f"[init_process_group] torch.distributed has a group already, in which this is rank {own[0]} of "
+            f"{own[1]}, and not {rank} of {world_size}"
+        )
+    if "gloo" not in str(dist.get_backend()):
+        raise DistError(
+            f"[init_process_group] torch.distributed has a group already, over {dist.get_backend()}, and "
+            "gloo carries arrays of hosts; make it with backend='gloo'"
+        )
+    local = [
+        int(os.environ.get(name, default)) for name, default in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1))
+    ]
+    transport = GlooTransport(dist.group.WORLD, owned=False)
+    member = Membership(*own, local[0], local[1], os.environ.get("MASTER_ADDR", ""), 0)
+    return ProcessGroup(transport, "gloo", timeout, range(own[1])), member
+
+
 class GlooTransport:
-    """A group of ``torch.distributed``."""
+    """A group of ``torch.distributed``, which ends with it where it is `owned`."""
 
     computes = frozenset((*map(np.dtype, COMPUTES), BFLOAT16))
 
-    def __init__(self, group: Any) -> None:
-        self._group = group
+    def __init__(self, group: Any, *, owned: bool = True) -> None:
+        self._group, self._owned = group, owned
         self.rank, self.world_size = group.rank(), group.size()
 
     def all_reduce(self, array: Array, op: ReduceOp) -> ArrayTransfer:
@@ -107,7 +135,9 @@ class GlooTransport:
         return GlooTransport(made)
 
     def close(self) -> None:
-        if isinstance(self._group, dist.ProcessGroup):
+        if not self._owned:
+            pass
+        elif isinstance(self._group, dist.ProcessGroup):
             dist.destroy_process_group(self._group)
         elif self._group is not None:  # torch.distributed does not know of it
             self._group.abort()
