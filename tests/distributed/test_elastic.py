@@ -259,6 +259,11 @@ def test_members_come_and_go_but_no_parts(group: ElasticGroup) -> None:
 def test_bad_trainers(group: ElasticGroup) -> None:
     with pytest.raises(ArgumentError, match=r"take a dl.data.DataLoader with a len\(\), got list"):
         trained([(dl.ones(1, 2), dl.ones(1, 1))], distributed=True)
+    with pytest.raises(ArgumentError, match="leave out sync_every"):
+        trained(xor(), distributed=True, sync_every=2)
+    for options in ({"sync_every": 0, "distributed": True}, {"sync_every": 2}):
+        with pytest.raises(ArgumentError, match="sync_every must be at least 1, and needs distributed=True"):
+            trained(xor(), **options)
     net = dl.nn.Linear(2, 1)
     spread = dl.optim.ZeroRedundancyOptimizer(net.parameters(), dl.optim.SGD, lr=0.1)
     with pytest.raises(ArgumentError, match="keeps parts of its state in each process"):
