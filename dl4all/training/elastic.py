@@ -316,7 +316,7 @@ class ElasticRun:
 
 
 class _BeforeStep:
-    """What a try of a step changes before all know that it has succeeded."""
+    """The state that a try of a step changes before all know that it has succeeded."""
 
     def __init__(self, trainer: Trainer, train: DataLoader) -> None:
         self._trainer, self._train = trainer, train

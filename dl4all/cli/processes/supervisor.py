@@ -20,7 +20,7 @@ from dl4all.distributed.process_group.launch_variables import LIGHTHOUSE
 from dl4all.errors import ArgumentError, BackendMissingError
 
 RESTARTS = 3
-"""How often a process is started again that fails."""
+"""The number of times that a process is started again which fails."""
 
 PATIENCE = 30.0  # seconds that processes have to end after a signal
 TICK = 0.1  # seconds between two looks at the processes

@@ -20,7 +20,7 @@ class Quorum(NamedTuple):
     rank: int
     world_size: int
     address: str
-    """Where they meet to connect."""
+    """The address of the store by which they connect."""
 
 
 class Lighthouse(Protocol):
