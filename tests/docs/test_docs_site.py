@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,12 @@ def test_every_page_of_a_folder_stands_in_its_list(index: str) -> None:
     page = source.DOCS / index
     listed = {f"{link}.md" for _, above, link in source.LISTED.findall(page.read_text("utf-8")) if not above}
     assert {other.name for other in page.parent.glob("*.md")} <= {*listed, page.name}
+
+
+def test_links_stay_on_the_site() -> None:
+    """Whatever else the checkout has is named, and not linked."""
+    beside = {source.ROOT / name for name in source.BESIDE}
+    for page in source.DOCS.rglob("*.md"):
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[\w-]+)?\)", page.read_text("utf-8")):
+            target = (page.parent / link).resolve()
+            assert target.is_relative_to(source.DOCS) or target in beside, (page.name, link)
