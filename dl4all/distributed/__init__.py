@@ -11,6 +11,7 @@ process_group/          who takes part, and how arrays of hosts get from one pro
 membership.py           groups made, left, and asked who is in them
 collectives.py          collectives on tensors of any device
 merged_trace.py         one trace of the profiles of all processes
+ownership.py            parameters shared out by their sizes
 parameter_server/       asynchronous training: messages and a client; the server is in dl4all/training
 """
 

@@ -61,7 +61,7 @@ def server() -> Iterator[ParameterServer]:
 
 @pytest.mark.parametrize("servers", [1, 3])
 @pytest.mark.parametrize(
-    ("name", "options"), [("SGD", {"lr": 0.1, "momentum": 0.9}), ("AdamW", {"lr": 0.01, "betas": [0.8, 0.9]})]
+    ("name", "options"), [("SGD", {"lr": 0.1, "momentum": 0.9}), ("AdamW", {"lr": 0.01, "betas": (0.8, 0.9)})]
 )
 def test_one_client_makes_the_optimizers_steps(servers: int, name: str, options: dict[str, Any]) -> None:
     """The layer without a gradient keeps none, as with the optimizer alone."""
@@ -206,7 +206,6 @@ def test_servers_go_on_from_their_folder(tmp_path: Path) -> None:
                 if end is not None:  # after an even number of steps, of which the last is written
                     running.send_signal(end)
                     assert running.wait(LIMIT) == (0 if end == signal.SIGTERM else -end)
-                    threading.Timer(0.5, lambda: None).start()
                     running.stdout.close()  # type: ignore[union-attr]
                     running = started(port, tmp_path)
                 assert client.pull() == step
@@ -286,6 +285,8 @@ def test_optimizers_that_are_none(server: ParameterServer) -> None:
         Client(server.address, network(), "Gradient", lr=0.1)
     with pytest.raises(ArgumentError, match="lr"):
         Client(server.address, network(), "SGD", lr=-1.0)
+    with pytest.raises(ArgumentError, match="expected numbers, texts and lists of them as options"):
+        Client(server.address, network(), "SGD", lr=np.float32(0.1))
     with pytest.raises(ArgumentError, match="unexpected keyword"):
         Client(server.address, network(), "SGD", lr=0.1, speed=3)
     with closing(Client(server.address, network(), "SGD", lr=0.1)) as client:  # nothing of theirs is kept

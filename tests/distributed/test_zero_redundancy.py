@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import dl4all as dl
+from dl4all.distributed.ownership import owners
 from dl4all.errors import DistError
-from dl4all.optim.state.zero_redundancy import owners
 from tests.conftest import need
 from tests.distributed.processes import run_mpi, run_ranks
 

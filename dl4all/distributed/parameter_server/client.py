@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 from dl4all.autograd import no_grad
+from dl4all.distributed.ownership import owners
 from dl4all.distributed.parameter_server.messages import (
     METHODS,
     OPTIONS,
@@ -96,6 +98,7 @@ class ParameterClient:
             raise BackendMissingError(
                 f"[ParameterClient] grpcio is missing: pip install 'dl4all[parameter-server]' ({error})"
             ) from error
+        settings = _settings(optimizer, options, staleness)
         named = _named(parameters)
         listed = [addresses] if isinstance(addresses, str) else list(addresses)
         if not named or not listed or len(set(listed)) < len(listed):
@@ -103,22 +106,17 @@ class ParameterClient:
                 f"[ParameterClient] expected parameters and the addresses of different servers, got "
                 f"{len(named)} parameters and {listed}"
             )
-        if staleness is not None and staleness < 0:
-            raise ArgumentError(f"[ParameterClient] staleness must be at least 0, got {staleness}")
         self._grpc, self._timeout = grpc, timeout
         self._id, self._pushes = str(uuid.uuid4()), 0
         self._channels = [grpc.insecure_channel(address, OPTIONS) for address in listed]
         self._threads = ThreadPoolExecutor(len(listed), thread_name_prefix="dl4all-parameters")
-        self._parts = [
-            _Part(address, _calls(channel), *_split(share))
-            for address, channel, share in zip(
-                listed, self._channels, shares(named, len(listed)), strict=True
-            )
-            if share
-        ]
+        owner = owners([t.numel() * t.dtype.itemsize for _, t in named], len(listed))
+        self._parts = []
+        for number, address in enumerate(listed):
+            if share := [one for one, own in zip(named, owner, strict=True) if own == number]:
+                self._parts.append(_Part(address, _calls(self._channels[number]), *_split(share)))
         self.versions = [-1] * len(self._parts)
         """The number of steps that each server had made at the last :meth:`pull`."""
-        settings = {"optimizer": optimizer, "options": options, "staleness": staleness}
         try:
             self._each(lambda number: self._settle(number, settings))
             self.pull()
@@ -253,21 +251,23 @@ class _Answer:
         self.received = message.arrays(specs if self.header.get("values") else ())
 
 
-def shares(named: Sequence[tuple[str, Tensor]], count: int) -> list[list[tuple[str, Tensor]]]:
-    """The parameters of each of some servers: the largest first, each to the one that has the fewest bytes.
+def _settings(optimizer: str, options: dict[str, Any], staleness: int | None) -> dict[str, Any]:
+    """The settings as they come back from a server, where tuples are lists.
 
-    >>> import dl4all as dl
-    >>> named = [(str(n), dl.zeros(n)) for n in (5, 9, 4, 1)]
-    >>> [[name for name, _ in share] for share in shares(named, 2)]
-    [['9', '1'], ['5', '4']]
+    Raises:
+        ArgumentError: an option has no form as JSON, or `staleness` is out of range.
     """
-    made: list[list[tuple[str, Tensor]]] = [[] for _ in range(count)]
-    nbytes = [0] * count
-    for one in sorted(named, key=lambda one: -one[1].numel() * one[1].dtype.itemsize):
-        least = nbytes.index(min(nbytes))
-        made[least].append(one)
-        nbytes[least] += one[1].numel() * one[1].dtype.itemsize
-    return made
+    if staleness is not None and staleness < 0:
+        raise ArgumentError(f"[ParameterClient] staleness must be at least 0, got {staleness}")
+    try:
+        settings: dict[str, Any] = json.loads(
+            json.dumps({"optimizer": optimizer, "options": options, "staleness": staleness})
+        )
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"[ParameterClient] expected numbers, texts and lists of them as options, got {options}: {error}"
+        ) from error
+    return settings
 
 
 def _named(parameters: Any) -> list[tuple[str, Tensor]]:

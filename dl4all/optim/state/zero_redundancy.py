@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dl4all.autograd import enable_grad, no_grad
 from dl4all.distributed.membership import group_of
+from dl4all.distributed.ownership import owners
 from dl4all.distributed.process_group.group import ProcessGroup
 from dl4all.errors import ArgumentError
 from dl4all.optim.optimizer import Optimizer, ParamsT
@@ -201,21 +202,6 @@ class ZeroRedundancyOptimizer(Optimizer):
         for group, options in zip(self.param_groups, merged, strict=True):
             group.update(options)
         self.state, self._consolidated = self.optim.state, None
-
-
-def owners(sizes: Sequence[int], count: int) -> list[int]:
-    """The process that has each parameter: the largest first, each to the one with the least so far.
-
-    Graham, "Bounds on Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17:2 (1969).
-
-    >>> owners([5, 1, 4, 2], 2)
-    [0, 0, 1, 1]
-    """
-    loads, found = [0] * count, [0] * len(sizes)
-    for number in sorted(range(len(sizes)), key=lambda n: (-sizes[n], n)):
-        found[number] = min(range(count), key=lambda rank: (loads[rank], rank))
-        loads[found[number]] += sizes[number]
-    return found
 
 
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:
