@@ -26,6 +26,7 @@ try:
 
     from dl4all.serving.metrics import Metrics
     from dl4all.serving.protocol.grpc_service import add_services
+    from dl4all.serving.protocol.http_connection import HttpConnection
     from dl4all.serving.protocol.http_routes import application
     from dl4all.serving.protocol.request_tensors import MOST_BYTES
 except ImportError as error:
@@ -222,7 +223,7 @@ class Server:
         http = _HttpServer(
             uvicorn.Config(
                 application(self._models, self._metrics),
-                http="httptools",
+                http=HttpConnection,
                 loop="none",
                 lifespan="off",
                 ws="none",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import signal
@@ -11,12 +12,15 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+import uvicorn
 
 import dl4all as dl
 from dl4all.errors import ConfigError
+from dl4all.serving.protocol.http_connection import HttpConnection
 from tests.serving.servers import (
     CLIENTS,
     VERSIONED,
@@ -252,3 +256,34 @@ def test_messages_of_clients_and_of_the_server_live_in_one_process(first: str) -
     second = {"dl4all.serving.server", "tritonclient.grpc"} - {first}
     code = f"import {first}, {second.pop()}"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("pause", [False, True])
+def test_an_answer_leaves_in_one_piece(pause: bool) -> None:
+    """A head without its body, from a server that is killed between, is more than a proxy can mend."""
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"6")]})
+        await send({"type": "http.response.body", "body": b"abc", "more_body": True})
+        if pause:
+            await asyncio.sleep(0.01)
+        await send({"type": "http.response.body", "body": b"def"})
+
+    async def written() -> list[bytes]:
+        config = uvicorn.Config(answer, loop="none", lifespan="off", log_config=None)
+        config.load()
+        transport = mock.Mock(spec=asyncio.Transport)
+        connection = HttpConnection(config, uvicorn.server.ServerState(), {})
+        connection.connection_made(transport)
+        connection.data_received(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await asyncio.sleep(0.1)
+        assert transport.close.call_count == 0
+        connection.data_received(b"no request\r\n\r\n")  # is refused, and the connection closed
+        assert transport.close.call_count == 1
+        return [bytes(call.args[0]) for call in transport.write.call_args_list]
+
+    first, second, refusal = asyncio.run(written())
+    assert first.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert (first[-7:], second) == (b"\r\n\r\nabc", b"def")
+    assert refusal.startswith(b"HTTP/1.1 400")
+    assert refusal.endswith(b"received.")
