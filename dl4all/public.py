@@ -21,6 +21,7 @@ from dl4all import (
     onnx,
     optim,
     quantization,
+    search,
     serving,
     training,
 )
@@ -226,6 +227,7 @@ __all__ = [
     "profiler",
     "qint8",
     "quantization",
+    "search",
     "quint8",
     "save",
     "serving",

@@ -60,7 +60,7 @@ LAYERS = (
     ("dl4all.multi_device.placement",),
     ("dl4all.multi_device.data_parallel", "dl4all.multi_device.pipeline", "dl4all.multi_device.serving"),
     ("dl4all.nn.parallel",),
-    ("dl4all.training", "dl4all.onnx"),
+    ("dl4all.training", "dl4all.onnx", "dl4all.search"),
     ("dl4all.pytorch",),
     ("dl4all.pytorch.missing", "dl4all.pytorch.names"),
     ("dl4all.serving",),
@@ -84,10 +84,12 @@ OUTSIDE = {
     "llvmlite": "dl4all.runtime.cpu.llvm",
     "einops": "dl4all.pytorch.names.einops",
     "starlette": "dl4all.serving.protocol.http_routes",
-    "uvicorn": "dl4all.serving.server",
+    "uvicorn": "dl4all.serving.server dl4all.serving.protocol.http_connection",
     "grpc": "dl4all.serving.server dl4all.serving.protocol.grpc_service "
     "dl4all.distributed.parameter_server.client dl4all.training.parameter_server",
     "grpc_health": "dl4all.serving.protocol.grpc_service",
+    "optuna": "dl4all.search dl4all.cli.processes.search",
+    "cloudpickle": "dl4all.search.worker_processes",
     "prometheus_client": "dl4all.serving.metrics",
 }
 

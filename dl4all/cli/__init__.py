@@ -21,6 +21,7 @@ COMMANDS = {
     "profile": "Run a script and show where its time goes.",
     "quantize": "Hold a trained network's weights in fewer bits, and say what that costs.",
     "run": "Compute an ONNX model.",
+    "search": "Search a script's space of networks for the best ones.",
     "serve": "Answer requests for models over HTTP and gRPC.",
     "top": "Show what the devices of all processes do.",
     "torch-report": "Show which ops of a PyTorch script run on the CPU.",
@@ -35,6 +36,7 @@ MODULES = {
     "launch": ("processes.launch", "launch"),
     "parameter-server": ("processes.parameter_server", "parameter_server"),
     "run": ("run_model", "run_model"),
+    "search": ("processes.search", "search"),
     "serve": ("processes.serve", "serve"),
 }
 """The module and the function of commands that have none of their own name."""

@@ -1,0 +1,174 @@
+"""Algorithms of search, side by side on a table of trained networks.
+
+``python benchmarks/search.py --table`` trains all 624 networks of a space on the digits of scikit-learn,
+twice each, and writes their accuracies to docs/measured/search_digits.json (some two minutes on two cores).
+
+``python benchmarks/search.py`` lets every algorithm search that table: the simple regret (the best accuracy
+of the space less that of the best network found) after 50 and 150 trials, over 30 seeds, with 95 % intervals
+of the mean, and the chance that a difference from random search of this size comes about by accident
+(Wilcoxon's signed-rank test over seeds).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import optuna
+from scipy.stats import wilcoxon
+from sklearn.datasets import load_digits
+
+import dl4all as dl
+from dl4all.search.samplers import ALGORITHMS, sampler_of
+from dl4all.search.space import probed
+from dl4all.search.storage import opened, study_of
+from dl4all.search.trial_outcome import suggested
+
+TABLE = Path(__file__).parents[1] / "docs" / "measured" / "search_digits.json"
+TRAINING, EPOCHS, BATCH = 500, 6, 25
+AFTER = (50, 150)
+SEEDS = 30
+
+
+def net(s: dl.search.Choices) -> dl.nn.Module:
+    """A small CNN: 624 networks."""
+    width = s.choice("width", [4, 12])
+    acts: dict[str, type[dl.nn.Module]] = {"relu": dl.nn.ReLU, "tanh": dl.nn.Tanh}
+    act = s.choice("act", acts)
+    norm = s.choice("norm", [False, True])
+    s.choice("lr", [0.003, 0.03])
+    channels = 1
+
+    def block(s: dl.search.Choices) -> dl.nn.Module:
+        nonlocal channels
+        op = s.choice("op", ["conv3", "conv1", "pool"])
+        parts: list[dl.nn.Module] = [dl.nn.MaxPool2d(2, ceil_mode=True)] if op == "pool" else []
+        kernel = 1 if op == "conv1" else 3
+        parts.append(dl.nn.Conv2d(channels, width, kernel, padding=kernel // 2))
+        channels = width
+        if norm:
+            parts.append(dl.nn.BatchNorm2d(width))
+        return dl.nn.Sequential(*parts, act())
+
+    layers = s.repeat("layers", block, 1, 3)
+    return dl.nn.Sequential(*layers, dl.nn.AdaptiveAvgPool2d(2), dl.nn.Flatten(), dl.nn.Linear(4 * width, 10))
+
+
+@cache
+def digits() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """All 1,797 digits in one order: pictures (N, 1, 8, 8) from 0 to 1, and labels."""
+    bunch = load_digits()
+    order = np.random.default_rng(0).permutation(len(bunch.target))
+    return bunch.images[order, None].astype(np.float32) / 16, bunch.target[order]
+
+
+def accuracy(make: Any, lr: float, seed: int) -> float:
+    """The part of the held-out digits that a network tells after training."""
+    dl.manual_seed(seed)
+    model = make()
+    x, y = digits()
+    optimizer = dl.optim.Adam(model.parameters(), lr=lr)
+    rng = np.random.default_rng(seed)
+    for _ in range(EPOCHS):
+        for rows in rng.permutation(TRAINING).reshape(-1, BATCH):
+            optimizer.zero_grad()
+            loss = dl.nn.functional.cross_entropy(model(dl.tensor(x[rows])), dl.tensor(y[rows]))
+            loss.backward()
+            optimizer.step()
+    model.eval()
+    with dl.no_grad():
+        found = model(dl.tensor(x[TRAINING:])).argmax(1).numpy()
+    return float((found == y[TRAINING:]).mean())
+
+
+def everything(space: dl.search.Space) -> Iterator[dict[str, Any]]:
+    """The values of every network of the space."""
+
+    def ways(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        made = space.make(values, lambda _, kind: probed(kind)[0])
+        following = [name for name in made.values if name not in values]
+        if not following:
+            yield values
+            return
+        for option in probed(made.distributions[following[0]]):
+            yield from ways({**values, following[0]: option})
+
+    return ways({})
+
+
+def objective(_: Any, trial: optuna.Trial) -> float:
+    """The mean accuracy of two trainings."""
+    space, values = dl.search.Space(net), dict(trial.params)
+    return float(np.mean([accuracy(lambda: space.build(values), values["lr"], seed) for seed in range(2)]))
+
+
+def key(values: dict[str, Any]) -> str:
+    return json.dumps(values, sort_keys=True)
+
+
+def make_table() -> None:
+    """Train all networks, on the CPU, two at a time."""
+    networks = list(everything(dl.search.Space(net)))
+    storage = Path("/tmp/search_digits.log")
+    sampler = optuna.samplers.RandomSampler(seed=0)
+    study = study_of(opened(storage), "search", ["maximize"], None, True)
+    for values in networks[len(study.trials) :]:
+        study.enqueue_trial(values)
+    study = dl.search.run(
+        net, objective, algorithm=sampler, trials=len(networks), devices=["cpu"], workers=2, storage=storage,
+        resume=True, callback=lambda study, trial: print(trial.number, trial.value, flush=True),
+    )  # fmt: skip
+    found = {key(t.params): round(t.value, 4) for t in study.trials if t.value is not None}
+    assert found.keys() == {key(values) for values in networks}
+    TABLE.write_text(json.dumps(found, indent=0) + "\n")
+
+
+def regrets(algorithm: str, seed: int, space: dl.search.Space, table: dict[str, float]) -> list[float]:
+    """The simple regret after each number of trials."""
+    study = optuna.create_study(direction="maximize", sampler=sampler_of(algorithm, seed, 1))
+
+    def value(trial: optuna.Trial) -> float:
+        return table[key(space.make({}, suggested(trial)).values)]
+
+    study.optimize(value, n_trials=max(AFTER))
+    values = [trial.value or 0.0 for trial in study.trials]
+    return [max(table.values()) - max(values[:count]) for count in AFTER]
+
+
+def compare(algorithms: list[str], seeds: int) -> None:
+    table, space = json.loads(TABLE.read_text()), dl.search.Space(net)
+    print(f"{len(table)} networks, accuracies {min(table.values())} to {max(table.values())}")
+    found = {
+        name: np.array([regrets(name, seed, space, table) for seed in range(seeds)]) for name in algorithms
+    }
+    for name, numbers in found.items():
+        cells = []
+        for column, count in enumerate(AFTER):
+            mean, half = numbers[:, column].mean(), 1.96 * numbers[:, column].std(ddof=1) / seeds**0.5
+            chance = ""
+            if name != "random" and (numbers[:, column] != found["random"][:, column]).any():
+                test = wilcoxon(numbers[:, column], found["random"][:, column], alternative="less")
+                chance = f", p = {test.pvalue:.1e}"
+            cells.append(f"after {count}: {mean:.4f} ± {half:.4f}{chance}")
+        print(f"{name:10} {'; '.join(cells)}", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--table", action="store_true", help="train the networks of the table")
+    parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS), choices=list(ALGORITHMS))
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    options = parser.parse_args()
+    if options.table:
+        make_table()
+    else:
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        compare(options.algorithms, options.seeds)
