@@ -53,6 +53,7 @@ LAYERS = (
         "dl4all.quantization",
         "dl4all.fft",
         "dl4all.functions.linalg",
+        "dl4all.meta",
     ),
     ("dl4all.graph",),
     ("dl4all.multi_device", "dl4all.functions.func"),
