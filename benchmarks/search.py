@@ -7,22 +7,26 @@ twice each, and writes their accuracies to docs/measured/search_digits.json (som
 of the space less that of the best network found) after 50 and 150 trials, over 30 seeds, with 95 % intervals
 of the mean, and the chance that a difference from random search of this size comes about by accident
 (Wilcoxon's signed-rank test over seeds).
+
+``python benchmarks/search.py --cheap`` compares what supernets and proxies say of 50 networks with their
+accuracies in the table, by Kendall's tau, for each activation with and without batch normalization.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import optuna
-from scipy.stats import wilcoxon
+from scipy.stats import kendalltau, wilcoxon
 from sklearn.datasets import load_digits
 
 import dl4all as dl
@@ -160,14 +164,69 @@ def compare(algorithms: list[str], seeds: int) -> None:
         print(f"{name:10} {'; '.join(cells)}", flush=True)
 
 
+def judge_cheaply(count: int) -> None:
+    """Kendall's tau between the table and what supernets and proxies say of some of its networks."""
+    table = json.loads(TABLE.read_text())
+    x, y = digits()
+    pairs = [(dl.tensor(x[n : n + BATCH]), dl.tensor(y[n : n + BATCH])) for n in range(0, TRAINING, BATCH)]
+    for act, norm in itertools.product(("relu", "tanh"), (False, True)):
+        fixed = {"act": act, "norm": norm, "lr": 0.03}
+        space = dl.search.Space(net, fixed)
+        networks = list(everything(space))
+        chosen = [networks[n] for n in np.random.default_rng(1).choice(len(networks), count, replace=False)]
+        accuracies = [table[key({**values, **fixed})] for values in chosen]
+        print(f"{act}, {'with' if norm else 'without'} batch normalization:", flush=True)
+        for sampling in ("uniform", "sandwich"):
+            tau = kendalltau(shared(space, chosen, pairs, sampling), accuracies).statistic
+            print(f"  supernet, {sampling:8} tau {tau:.2f}", flush=True)
+        for name, proxy in PROXIES.items():
+            if name == "naswot" and act != "relu":
+                continue
+            scores = []
+            for values in chosen:
+                dl.manual_seed(0)
+                scores.append(proxy(space.build(values), dl.tensor(x[:64]), dl.tensor(y[:64])))
+            print(f"  {name:18} tau {kendalltau(scores, accuracies).statistic:.2f}", flush=True)
+
+
+def shared(
+    space: dl.search.Space, chosen: list[Any], pairs: list[Any], sampling: Literal["uniform", "sandwich"]
+) -> list[float]:
+    """Accuracies of networks with a supernet's weights."""
+    dl.manual_seed(0)
+    supernet = dl.search.Supernet(space)
+    supernet.fit(pairs, dl.optim.Adam(supernet.parameters(), lr=0.003), epochs=60, sampling=sampling)
+    x, y = digits()
+    found = []
+    for values in chosen:
+        network = supernet.subnet(values, pairs).eval()
+        with dl.no_grad():
+            found.append(float((network(dl.tensor(x[TRAINING:])).argmax(1).numpy() == y[TRAINING:]).mean()))
+    return found
+
+
+PROXIES: dict[str, Callable[..., float]] = {
+    "parameters": lambda model, x, y: dl.search.costs(model)["parameters"],
+    "grad_norm": dl.search.proxies.grad_norm,
+    "snip": dl.search.proxies.snip,
+    "synflow": lambda model, x, y: dl.search.proxies.synflow(model, x),
+    "jacob_cov": lambda model, x, y: dl.search.proxies.jacob_cov(model, x),
+    "naswot": lambda model, x, y: dl.search.proxies.naswot(model, x),
+    "zen": lambda model, x, y: dl.search.proxies.zen(model, x),
+}
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--table", action="store_true", help="train the networks of the table")
+    parser.add_argument("--cheap", action="store_true", help="compare a supernet and proxies with the table")
     parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS), choices=list(ALGORITHMS))
     parser.add_argument("--seeds", type=int, default=SEEDS)
     options = parser.parse_args()
     if options.table:
         make_table()
+    elif options.cheap:
+        judge_cheaply(50)
     else:
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         optuna.logging.set_verbosity(optuna.logging.WARNING)

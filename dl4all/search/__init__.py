@@ -3,6 +3,9 @@
 study.py                    the search: which trial comes next, and what came of it
 ├── space.py, choices.py    the networks that a function makes, and the hyperparameters it asks for
 ├── limits.py               costs that are known before training, and limits of them
+├── spaces.py               ready-made ones
+├── supernet.py, darts.py   weights that networks share, and gradients that choose between operations
+├── proxies.py              scores of untrained networks
 ├── samplers/               algorithms beside Optuna's
 ├── storage.py              where trials are kept
 ├── trial_outcome.py        one trial
@@ -17,21 +20,40 @@ from typing import TYPE_CHECKING, Any
 from dl4all.errors import BackendMissingError
 
 if TYPE_CHECKING:
-    from dl4all.search import samplers
+    from dl4all.search import proxies, samplers, spaces
     from dl4all.search.choices import Choices
+    from dl4all.search.darts import DARTS, MixedOp
     from dl4all.search.limits import costs, latency
     from dl4all.search.space import Space
     from dl4all.search.study import run
+    from dl4all.search.supernet import Supernet
 
 MODULES = {
+    "DARTS": "darts",
+    "MixedOp": "darts",
+    "Supernet": "supernet",
+    "spaces": "spaces",
     "Choices": "choices",
     "Space": "space",
     "costs": "limits",
     "latency": "limits",
+    "proxies": "proxies",
     "run": "study",
     "samplers": "samplers",
 }
-__all__ = ["Choices", "Space", "costs", "latency", "run", "samplers"]
+__all__ = [
+    "DARTS",
+    "Choices",
+    "MixedOp",
+    "Space",
+    "Supernet",
+    "costs",
+    "latency",
+    "proxies",
+    "run",
+    "samplers",
+    "spaces",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -45,6 +67,6 @@ def __getattr__(name: str) -> Any:
         raise BackendMissingError(
             f"[search] {error.name} is not installed: pip install 'dl4all[search]'"
         ) from None
-    found = module if name == "samplers" else getattr(module, name)
+    found = module if name == MODULES[name] else getattr(module, name)
     globals()[name] = found
     return found

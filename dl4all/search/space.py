@@ -72,6 +72,7 @@ class Space:
 
     Args:
         net: called with :class:`Choices`, returns a network.
+        fixed: values of hyperparameters that do not belong to the space, though the function asks for them.
 
     Attributes:
         dimensions: every hyperparameter by name, in the order in which they are asked for.
@@ -95,8 +96,9 @@ class Space:
         [1.0, 1.0, nan]
     """
 
-    def __init__(self, net: Net) -> None:
+    def __init__(self, net: Net, fixed: Mapping[str, Any] | None = None) -> None:
         self.net = net
+        self.fixed = dict(fixed or {})
         self.dimensions, regular = self._discovered()
         if not self.dimensions:
             raise ConfigError("[search] the space is empty: its function asks for no hyperparameter")
@@ -126,7 +128,7 @@ class Space:
 
     def draw(self, seed: int | np.random.Generator | None = None) -> Values:
         """Values drawn at random, each evenly from its range."""
-        return self._asked({}, at_random(np.random.default_rng(seed)))[0].values
+        return self.asked({}, at_random(np.random.default_rng(seed)))[0].values
 
     def encode(self, values: Mapping[str, Any]) -> npt.NDArray[np.float64]:
         """Values as a vector with one number for each dimension: nan where there is none.
@@ -195,26 +197,27 @@ class Space:
         made = Made(None, {}, {}, [])
         return made._replace(network=self.net(self._choices(made, values, otherwise)))
 
-    def _asked(self, values: Mapping[str, Any], otherwise: Draw) -> tuple[Made, bool]:
+    def asked(self, values: Mapping[str, Any], otherwise: Draw) -> tuple[Made, bool]:
         """What is asked for with some values, and whether there is such a network: some may be none."""
         made = Made(None, {}, {}, [])
         try:
-            self.net(self._choices(made, values, otherwise))
+            network = self.net(self._choices(made, values, otherwise))
         except Exception as error:
             if str(error).startswith("[search]"):
                 raise
             return made, False
-        return made, True
+        return made._replace(network=network), True
 
     def _choices(self, made: Made, values: Mapping[str, Any], otherwise: Draw) -> Choices:
         def draw(name: str, distribution: BaseDistribution) -> Any:
-            if name not in made.values:
+            known = self.fixed if name in self.fixed else made.values
+            if name not in known:
                 made.values[name] = values[name] if name in values else otherwise(name, distribution)
                 made.distributions[name] = distribution
-            if not contains(distribution, made.values[name]):
+            if not contains(distribution, known[name]):
                 wanted = Dimension(name, distribution)
-                raise ArgumentError(f"[search] {name}: {made.values[name]!r} is not {wanted}")
-            return made.values[name]
+                raise ArgumentError(f"[search] {name}: {known[name]!r} is not {wanted}")
+            return known[name]
 
         return Choices(draw, limits=made.limits)
 
@@ -229,7 +232,7 @@ class Space:
             probes = probed(found[name].distribution)
             for value in probes:
                 given = {**values, name: value}
-                seen, exists = self._asked(given, _first)
+                seen, exists = self.asked(given, _first)
                 regular &= exists
                 for other, made in seen.distributions.items():
                     present.setdefault(other, []).append(value)
@@ -247,7 +250,7 @@ class Space:
         """Whether networks drawn at random have the hyperparameters that the conditions foretell."""
         draw = at_random(np.random.default_rng(0))
         for _ in range(CHECKS):
-            made, exists = self._asked({}, draw)
+            made, exists = self.asked({}, draw)
             if not exists:
                 return False
             for name, d in self.dimensions.items():
@@ -275,7 +278,7 @@ class Space:
         Source: D. E. Knuth, Estimating the efficiency of backtrack programs, 1975.
         """
         draw = at_random(np.random.default_rng(0))
-        drawn = (self._asked({}, draw)[0].distributions.values() for _ in range(ESTIMATES))
+        drawn = (self.asked({}, draw)[0].distributions.values() for _ in range(ESTIMATES))
         return float(np.mean([math.prod(map(cardinality, ranges)) for ranges in drawn]))
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from socket import gethostname
-from typing import Literal
+from typing import Any, Literal
 
 import optuna
 import psutil
@@ -25,6 +27,8 @@ Direction = Literal["maximize", "minimize"]
 DATABASES = (".db", ".sqlite", ".sqlite3")
 JOURNAL = b'{"op_code":'
 """The beginning of every journal."""
+NAMING_SECONDS = 2.0
+"""After which a trial that runs has the name of its search, if that goes on."""
 MOST_RETRIES = 3
 """Times that the trial of a process that died is begun again."""
 SEARCH, RETRIES = "search", "retries"
@@ -76,13 +80,31 @@ def _opened(name: str) -> BaseStorage:
         raise FileFormatError(f"[search] storage {name}: there is no folder {path.parent}")
     if path.suffix in DATABASES:
         return RDBStorage(f"sqlite:///{path.absolute()}")
-    lock = JournalFileOpenLock(name)
+    lock = _JournalLock(path)
     if path.exists():
         _mend(path, lock)
     return JournalStorage(JournalFileBackend(name, lock_obj=lock))
 
 
-def _mend(journal: Path, lock: JournalFileOpenLock) -> None:
+class _JournalLock(JournalFileOpenLock):
+    """A lock of a journal that the system opens when its process dies; Optuna's own last for 30 s then."""
+
+    def __init__(self, journal: Path) -> None:
+        super().__init__(str(journal))
+        self._journal = journal
+        self._descriptor = -1
+
+    def acquire(self) -> bool:
+        descriptor = os.open(self._journal, os.O_RDWR | os.O_CREAT, 0o666)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+def _mend(journal: Path, lock: _JournalLock) -> None:
     """Remove the last line of a journal where its writing was cut off: what follows would be lost with it.
 
     Raises:
@@ -140,16 +162,30 @@ def study_of(
 
 def retry_lost(study: Study) -> None:
     """Begin those trials again whose search on this machine is gone."""
+    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    unnamed = {trial.number for trial in running if SEARCH not in trial.user_attrs}
+    if unnamed:  # its search was killed before it said so, or is about to
+        time.sleep(NAMING_SECONDS)
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        if _is_gone(trial.user_attrs.get(SEARCH, "")):
+        name = trial.user_attrs.get(SEARCH)
+        if trial.number in unnamed if name is None else _is_gone(name):
             retry(study, trial)
 
 
 def retry(study: Study, trial: FrozenTrial) -> None:
     """Mark a trial as failed, and let one with its values be the next, unless it was tried often enough."""
-    study.tell(trial.number, state=TrialState.FAIL)
+    tell(study, trial.number, state=TrialState.FAIL)
     if (retries := trial.user_attrs.get(RETRIES, 0)) < MOST_RETRIES:
         study.enqueue_trial(dict(trial.params), user_attrs={RETRIES: retries + 1})
+
+
+def tell(study: Study, number: int, values: Sequence[float] | None = None, state: Any = None) -> None:
+    """Store what came of a trial, unless somebody has done so: storages may give a trial to two machines."""
+    try:
+        study.tell(number, values, state)
+    except (optuna.exceptions.UpdateFinishedTrialError, ValueError):
+        if not study.get_trials(deepcopy=False)[number].state.is_finished():
+            raise
 
 
 @contextlib.contextmanager

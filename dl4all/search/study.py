@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import optuna
 from optuna.pruners import BasePruner
@@ -21,7 +22,7 @@ from dl4all.scheduler.streams.group import DeviceGroup
 from dl4all.search import storage as storages
 from dl4all.search.samplers import sampler_of
 from dl4all.search.space import Net, Space
-from dl4all.search.trial_outcome import Failed, Finished, Infeasible, Objective, Outcome, Pruned, computed
+from dl4all.search.trial_outcome import Failed, Finished, Infeasible, Objective, Outcome, computed
 from dl4all.search.worker_processes import WorkerProcesses
 
 DEVICE, SECONDS, ERROR, COSTS = "device", "seconds", "error", "costs"
@@ -148,22 +149,23 @@ class Search:
         Raises:
             ConfigError: no network meets the limits.
         """
-        trial.set_user_attr(SECONDS, outcome.seconds)
+        attributes: dict[str, Any] = {SECONDS: outcome.seconds}
         if outcome.costs:
-            trial.set_user_attr(COSTS, outcome.costs)
-        for name, excess in outcome.excess.items():
-            trial.set_constraint(name, excess)
+            attributes[COSTS] = outcome.costs
+        values, state = None, TrialState.PRUNED
         match outcome:
             case Finished():
-                self.study.tell(trial, list(outcome.values))
-            case Pruned():
-                self.study.tell(trial, state=TrialState.PRUNED)
+                values, state = list(outcome.values), TrialState.COMPLETE
             case Infeasible():
-                trial.set_user_attr(INFEASIBLE, True)
-                self.study.tell(trial, state=TrialState.PRUNED)
+                attributes[INFEASIBLE] = True
             case Failed():
-                trial.set_user_attr(ERROR, outcome.error)
-                self.study.tell(trial, state=TrialState.FAIL)
+                attributes[ERROR], state = outcome.error, TrialState.FAIL
+        if not self.study.get_trials(deepcopy=False)[trial.number].state.is_finished():
+            for name, value in attributes.items():
+                trial.set_user_attr(name, value)
+            for name, excess in outcome.excess.items():
+                trial.set_constraint(name, excess)
+            storages.tell(self.study, trial.number, values, state)
         self._told(trial.number)
         self._weigh(outcome)
 
@@ -222,7 +224,7 @@ def _run_here(search: Search, space: Space, objective: Objective, device: str) -
 
 def _run_in_processes(search: Search, space: Space, objective: Objective, devices: Sequence[str]) -> None:
     devices = devices[: search.left()]
-    with WorkerProcesses(space.net, objective, devices, len(search.study.directions)) as processes:
+    with WorkerProcesses(space, objective, devices, len(search.study.directions)) as processes:
         try:
             while True:
                 for worker in processes.idle():

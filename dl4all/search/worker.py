@@ -11,7 +11,6 @@ from typing import Any
 
 from optuna.trial import Trial
 
-from dl4all.search.space import Space
 from dl4all.search.trial_outcome import computed
 
 
@@ -43,8 +42,7 @@ def main() -> None:
     connection = Connection(int(sys.argv[1]))
     sys.path[:], device, functions = connection.recv()
     try:
-        net, objective, objectives = pickle.loads(functions)
-        space = Space(net)
+        space, objective, objectives = pickle.loads(functions)
     except Exception as error:  # noqa: BLE001  # the other process raises it
         connection.send(("refused", f"{type(error).__name__}: {error}"))
         return

@@ -20,11 +20,12 @@ from optuna.trial import Trial
 from dl4all.errors import ArgumentError, DeviceError
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.scheduler.device.current import get_default_device
+from dl4all.search.space import Space
 from dl4all.search.trial_outcome import Outcome
 from dl4all.tensor.mixins import interop
 
-Functions = tuple[Callable[..., Any], Callable[..., Any], int]
-"""The function of a space, the objective, and how many numbers this returns."""
+Functions = tuple[Space, Callable[..., Any], int]
+"""The space, the objective, and how many numbers this returns."""
 
 
 class WorkerProcess:
@@ -100,9 +101,9 @@ class WorkerProcesses:
     """A worker for each device that is named; those that die are replaced."""
 
     def __init__(
-        self, net: Callable[..., Any], objective: Callable[..., Any], devices: Sequence[str], objectives: int
+        self, space: Space, objective: Callable[..., Any], devices: Sequence[str], objectives: int
     ) -> None:
-        functions: Functions = (net, objective, objectives)
+        functions: Functions = (space, objective, objectives)
         try:
             self._functions = _pickled(functions)
         except Exception as error:

@@ -159,6 +159,21 @@ def test_bad_hyperparameters(net: Any, message: str) -> None:
         dl.search.Space(net)
 
 
+def test_fixed_values_do_not_belong_to_the_space() -> None:
+    space = dl.search.Space(conditional, {"kind": "conv", "cells": 2})
+    assert list(space.dimensions) == ["bias", "kernel", "cells.0.width", "cells.1.width"]
+    assert (space.exact, space.size) == (True, 36)
+    values = space.draw(0)
+    assert values.keys() == space.dimensions.keys()
+    assert [layer.out_channels for layer in space.build(values)] == [
+        values[f"cells.{n}.width"] for n in (0, 1)
+    ]
+    with pytest.raises(ArgumentError, match="kind: 'gru' is not one of conv, linear"):
+        dl.search.Space(conditional, {"kind": "gru"})
+    study = dl.search.run(space, lambda model, trial: 1.0, devices=["cpu"], workers=2, trials=4)
+    assert all(trial.params.keys() == space.dimensions.keys() for trial in study.trials)
+
+
 def test_an_empty_space() -> None:
     with pytest.raises(ConfigError, match="the space is empty"):
         dl.search.Space(lambda s: dl.nn.Linear(1, 1))
