@@ -10,6 +10,9 @@ of the mean, and the chance that a difference from random search of this size co
 
 ``python benchmarks/search.py --cheap`` compares what supernets and proxies say of 50 networks with their
 accuracies in the table, by Kendall's tau, for each activation with and without batch normalization.
+
+``DL4ALL_THREADS=1 python benchmarks/search.py --workers`` measures what a second worker process gains, and
+three devices of which one is four times and one twice as fast as the third.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 import numpy as np
@@ -216,15 +221,41 @@ PROXIES: dict[str, Callable[..., float]] = {
 }
 
 
+def compare_workers() -> None:
+    """Two worker processes beside one, and three devices of unlike speed beside the ideal."""
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(2):
+        for workers, found in seconds.items():
+            begun = time.perf_counter()
+            options: Any = {"algorithm": "random", "devices": ["cpu"], "seed": 0, "trials": 150}
+            dl.search.run(net, objective, workers=workers, **options)
+            found.append(time.perf_counter() - begun)
+    one, two = (median(found) for found in seconds.values())
+    print(f"150 trials: one worker {one:.1f} s, two {two:.1f} s, ratio {one / two:.2f}")
+    speeds = {"cpu": 4, "cpu#1": 2, "cpu#2": 1}
+
+    def waits(model: Any, trial: optuna.Trial) -> float:
+        time.sleep(2 / speeds[trial.user_attrs["device"]])
+        return 0.0
+
+    begun = time.perf_counter()
+    dl.search.run(net, waits, algorithm="random", devices=list(speeds), trials=60)
+    took, ideal = time.perf_counter() - begun, 60 * 2 / sum(speeds.values())
+    print(f"60 trials on devices of speeds 4:2:1: {took:.1f} s, {took / ideal:.2f} of the ideal")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--table", action="store_true", help="train the networks of the table")
     parser.add_argument("--cheap", action="store_true", help="compare a supernet and proxies with the table")
+    parser.add_argument("--workers", action="store_true", help="compare one worker with two")
     parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS), choices=list(ALGORITHMS))
     parser.add_argument("--seeds", type=int, default=SEEDS)
     options = parser.parse_args()
     if options.table:
         make_table()
+    elif options.workers:
+        compare_workers()
     elif options.cheap:
         judge_cheaply(50)
     else:
