@@ -118,18 +118,18 @@ def digits(iterations: int) -> None:
             report(name, [told(net(t.support_x, t.support_y, t.query_x), t) for t in first(new)])
 
 
-def first(sampler: dl.meta.TaskSampler) -> list[dl.meta.Task]:
+def first(sampler: dl.meta.TaskSampler) -> list[dl.meta.FewShotTask]:
     return [task for _, task in zip(range(600), sampler, strict=False)]
 
 
-def adapted(algorithm: dl.meta.MAML, task: dl.meta.Task, steps: int) -> dl.meta.Learner:
+def adapted(algorithm: dl.meta.MAML, task: dl.meta.FewShotTask, steps: int) -> dl.meta.Learner:
     learner = algorithm.clone()
     for _ in range(steps):
         learner.adapt(F.cross_entropy(learner(task.support_x), task.support_y))
     return learner
 
 
-def told(scores: Any, task: dl.meta.Task) -> float:
+def told(scores: Any, task: dl.meta.FewShotTask) -> float:
     return float((scores.detach().argmax(1) == task.query_y).to(dl.float32).mean())
 
 

@@ -16,7 +16,7 @@ import dl4all as dl
 from dl4all import config
 from dl4all.errors import ArgumentError, DeviceError, Dl4allError
 from dl4all.ops.core.kernels import autotune
-from dl4all.ops.core.kernels.autotune import SPACES, Outcome, Space
+from dl4all.ops.core.kernels.autotune import SPACES, Outcome, TuningSpace
 from dl4all.ops.linalg import matvec
 from dl4all.runtime.records import device_records
 
@@ -86,7 +86,7 @@ def tune(name: str, kernels: tuple[str, ...], budget: float, as_json: bool, rese
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _search(device: dl.Device, spaces: Sequence[Space[Any, Any]], budget: float) -> Iterator[TuneRow]:
+def _search(device: dl.Device, spaces: Sequence[TuningSpace[Any, Any]], budget: float) -> Iterator[TuneRow]:
     """Tune every problem of every space, with a progress bar on stderr."""
     problems = [(space, label, problem) for space in spaces for label, problem in _problems(space)]
     end = time.monotonic() + budget
@@ -101,7 +101,7 @@ def _search(device: dl.Device, spaces: Sequence[Space[Any, Any]], budget: float)
                 yield TuneRow(space.name, label, None, str(error))
 
 
-def _problems(space: Space[Any, Any]) -> list[tuple[str, Any]]:
+def _problems(space: TuningSpace[Any, Any]) -> list[tuple[str, Any]]:
     """The problems of a space; of several with the same key, the first."""
     first = {space.key(problem): (label, problem) for label, problem in reversed(space.problems)}
     return [(label, problem) for label, problem in space.problems if (label, problem) in first.values()]

@@ -11,6 +11,16 @@ from __future__ import annotations
 from dl4all.meta.maml import ANIL, MAML, Learner, MetaSGD
 from dl4all.meta.metric import MatchingNet, ProtoNet
 from dl4all.meta.reptile import Reptile
-from dl4all.meta.tasks import Task, TaskSampler
+from dl4all.meta.tasks import FewShotTask, TaskSampler
 
-__all__ = ["ANIL", "MAML", "Learner", "MatchingNet", "MetaSGD", "ProtoNet", "Reptile", "Task", "TaskSampler"]
+__all__ = [
+    "ANIL",
+    "MAML",
+    "FewShotTask",
+    "Learner",
+    "MatchingNet",
+    "MetaSGD",
+    "ProtoNet",
+    "Reptile",
+    "TaskSampler",
+]

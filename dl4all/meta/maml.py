@@ -28,6 +28,14 @@ class Learner:
     Attributes:
         algorithm: by which it adapts.
         parameters: the adapted tensors by dotted name.
+
+    Example:
+        >>> import dl4all as dl
+        >>> learner = dl.meta.MAML(dl.nn.Linear(1, 1), lr=0.5).clone()
+        >>> before = learner.parameters["bias"].item()
+        >>> learner.adapt(learner(dl.ones(1, 1)).sum())
+        >>> round(learner.parameters["bias"].item() - before, 5)
+        -0.5
     """
 
     def __init__(self, algorithm: MAML, parameters: Tensors, buffers: Tensors) -> None:

@@ -13,8 +13,15 @@ from dl4all.tensor.creation import tensor
 from dl4all.tensor.tensor import Tensor
 
 
-class Task(NamedTuple):
-    """A task: examples to adapt to, and queries to be measured on. Labels are 0 to ways - 1."""
+class FewShotTask(NamedTuple):
+    """A task: examples to adapt to, and queries to be measured on. Labels are 0 to ways - 1.
+
+    Example:
+        >>> import dl4all as dl
+        >>> sampler = dl.meta.TaskSampler(dl.randn(20, 3), dl.arange(20) % 2, ways=2, shots=1, seed=0)
+        >>> [tuple(part.shape) for part in next(iter(sampler))]
+        [(2, 3), (2,), (2, 3), (2,)]
+    """
 
     support_x: Tensor
     support_y: Tensor
@@ -88,11 +95,11 @@ class TaskSampler:
         self._rng = np.random.default_rng(seed)
         self._device = device
 
-    def __iter__(self) -> Iterator[Task]:
+    def __iter__(self) -> Iterator[FewShotTask]:
         while True:
             yield self._task(*self._drawn())
 
-    def batch(self, tasks: int) -> Task:
+    def batch(self, tasks: int) -> FewShotTask:
         """Several tasks at once, along a new first axis."""
         if tasks < 1:
             raise ArgumentError(f"[TaskSampler] expected at least one task, got {tasks}")
@@ -107,8 +114,8 @@ class TaskSampler:
         )
         return rows[:, : self._shots].ravel(), rows[:, self._shots :].ravel()
 
-    def _task(self, support: npt.NDArray[np.int64], query: npt.NDArray[np.int64]) -> Task:
-        return Task(*self._set(support, self._shots), *self._set(query, self._queries))
+    def _task(self, support: npt.NDArray[np.int64], query: npt.NDArray[np.int64]) -> FewShotTask:
+        return FewShotTask(*self._set(support, self._shots), *self._set(query, self._queries))
 
     def _set(self, rows: npt.NDArray[np.int64], each: int) -> tuple[Tensor, Tensor]:
         labels = np.broadcast_to(np.repeat(np.arange(self._ways), each), rows.shape)

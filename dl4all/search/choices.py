@@ -15,7 +15,7 @@ from optuna.distributions import (
 )
 
 from dl4all.errors import ArgumentError
-from dl4all.search.limits import Limits
+from dl4all.search.limits import CostLimits
 
 Scalar = None | bool | int | float | str
 Draw = Callable[[str, BaseDistribution], Any]
@@ -38,9 +38,9 @@ class Choices:
         8
     """
 
-    def __init__(self, draw: Draw, prefix: str = "", limits: list[Limits] | None = None) -> None:
+    def __init__(self, draw: Draw, prefix: str = "", limits: list[CostLimits] | None = None) -> None:
         self._draw, self._prefix = draw, prefix
-        self.limits: list[Limits] = [] if limits is None else limits
+        self.limits: list[CostLimits] = [] if limits is None else limits
 
     def integer(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
         """An integer from `low` to `high`, both included.
@@ -88,7 +88,7 @@ class Choices:
         return cast("T", self._drawn(name, lambda: CategoricalDistribution(_storable(name, options))))
 
     def optional(self, name: str, block: Callable[[Choices], T]) -> T | None:
-        """What `block` makes, or None: as a bool of this name says.
+        """The result of `block`, or None: as a bool of this name says.
 
         Args:
             block: called with the choices within it.
@@ -96,7 +96,7 @@ class Choices:
         return block(self._within(name)) if self.choice(name, [False, True]) else None
 
     def repeat(self, name: str, block: Callable[..., T], low: int, high: int) -> list[T]:
-        """What `block` makes, as often as an integer of this name says; each with choices of its own.
+        """A list of what `block` makes, as often as an integer of this name says; each with choices of its own.
 
         Args:
             block: called with the choices within it, and with its number if it takes two arguments.
@@ -140,7 +140,7 @@ class Choices:
             raise ArgumentError(
                 f"[search] require: {', '.join(given)} follow from inputs=, which are missing"
             )
-        self.limits.append(Limits(given, inputs, training))
+        self.limits.append(CostLimits(given, inputs, training))
 
     def _within(self, name: str) -> Choices:
         return Choices(self._draw, f"{self._prefix}{name}.", self.limits)

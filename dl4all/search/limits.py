@@ -22,8 +22,8 @@ from dl4all.tensor.tensor import Tensor
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of a network's costs, by name."""
+class CostLimits:
+    """CostLimits of a network's costs, by name."""
 
     most: dict[str, float]
     inputs: Any

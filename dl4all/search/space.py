@@ -19,7 +19,7 @@ from optuna.distributions import (
 
 from dl4all.errors import ArgumentError, ConfigError
 from dl4all.search.choices import Choices, Draw
-from dl4all.search.limits import Limits
+from dl4all.search.limits import CostLimits
 
 Values = dict[str, Any]
 Net = Callable[[Choices], Any]
@@ -54,13 +54,13 @@ class Dimension:
         return text + (f"   if {self.parent} is {_listed(self.when)}" if self.parent else "")
 
 
-class Made(NamedTuple):
+class MadeNetwork(NamedTuple):
     """A network, and what was asked for while it was made."""
 
     network: Any
     values: Values
     distributions: dict[str, BaseDistribution]
-    limits: list[Limits]
+    limits: list[CostLimits]
 
 
 class Space:
@@ -106,7 +106,7 @@ class Space:
 
     @property
     def size(self) -> float:
-        """How many networks there are; infinite with a float that has no step."""
+        """Number of networks; infinite with a float that has no step."""
         if self.exact:
             return math.prod(self._count(d) for d in self.dimensions.values() if not d.parent)
         return self._estimated()
@@ -192,14 +192,14 @@ class Space:
         head = f"Space of {len(self.dimensions)} hyperparameters, {about}{count} networks"
         return "\n".join([head, *lines])
 
-    def make(self, values: Mapping[str, Any], otherwise: Draw) -> Made:
+    def make(self, values: Mapping[str, Any], otherwise: Draw) -> MadeNetwork:
         """Make a network, with `otherwise` for what `values` does not have."""
-        made = Made(None, {}, {}, [])
+        made = MadeNetwork(None, {}, {}, [])
         return made._replace(network=self.net(self._choices(made, values, otherwise)))
 
-    def asked(self, values: Mapping[str, Any], otherwise: Draw) -> tuple[Made, bool]:
-        """What is asked for with some values, and whether there is such a network: some may be none."""
-        made = Made(None, {}, {}, [])
+    def asked(self, values: Mapping[str, Any], otherwise: Draw) -> tuple[MadeNetwork, bool]:
+        """The hyperparameters asked for with some values, and whether there is such a network: some may be none."""
+        made = MadeNetwork(None, {}, {}, [])
         try:
             network = self.net(self._choices(made, values, otherwise))
         except Exception as error:
@@ -208,7 +208,7 @@ class Space:
             return made, False
         return made._replace(network=network), True
 
-    def _choices(self, made: Made, values: Mapping[str, Any], otherwise: Draw) -> Choices:
+    def _choices(self, made: MadeNetwork, values: Mapping[str, Any], otherwise: Draw) -> Choices:
         def draw(name: str, distribution: BaseDistribution) -> Any:
             known = self.fixed if name in self.fixed else made.values
             if name not in known:
@@ -304,7 +304,7 @@ def at_random(rng: np.random.Generator) -> Draw:
 
 
 def cardinality(made: BaseDistribution) -> float:
-    """How many values there are."""
+    """Number of values."""
     if isinstance(made, CategoricalDistribution):
         return len(made.choices)
     assert isinstance(made, (IntDistribution, FloatDistribution))

@@ -1,4 +1,4 @@
-"""Where the trials of a study are kept: memory, a file, a database, or another machine's storage."""
+"""Storages of trials: memory, a file, a database, or another machine's storage."""
 
 from __future__ import annotations
 

@@ -22,7 +22,14 @@ from dl4all.scheduler.streams.group import DeviceGroup
 from dl4all.search import storage as storages
 from dl4all.search.samplers import sampler_of
 from dl4all.search.space import Net, Space
-from dl4all.search.trial_outcome import Failed, Finished, Infeasible, Objective, Outcome, computed
+from dl4all.search.trial_outcome import (
+    FailedTrial,
+    FinishedTrial,
+    InfeasibleTrial,
+    Objective,
+    TrialOutcome,
+    computed,
+)
 from dl4all.search.worker_processes import WorkerProcesses
 
 DEVICE, SECONDS, ERROR, COSTS = "device", "seconds", "error", "costs"
@@ -127,10 +134,10 @@ class Search:
     until: float
     callback: Callable[[Study, FrozenTrial], None] | None
     infeasible: list[dict[str, float]] = field(default_factory=list)
-    """What the networks cost that were too large, as long as there was no other."""
+    """Excess of the networks that were too large, as long as there was no other."""
 
     def left(self) -> int:
-        """How many trials are still to begin."""
+        """Number of trials that are still to begin."""
         known = self.study.get_trials(deepcopy=False)
         return max(0, self.trials - sum(t.state == TrialState.RUNNING or counts(t) for t in known))
 
@@ -143,7 +150,7 @@ class Search:
         trial.set_user_attr(DEVICE, device)
         return trial
 
-    def finish(self, trial: Trial, outcome: Outcome) -> None:
+    def finish(self, trial: Trial, outcome: TrialOutcome) -> None:
         """Store what came of a trial.
 
         Raises:
@@ -154,11 +161,11 @@ class Search:
             attributes[COSTS] = outcome.costs
         values, state = None, TrialState.PRUNED
         match outcome:
-            case Finished():
+            case FinishedTrial():
                 values, state = list(outcome.values), TrialState.COMPLETE
-            case Infeasible():
+            case InfeasibleTrial():
                 attributes[INFEASIBLE] = True
-            case Failed():
+            case FailedTrial():
                 attributes[ERROR], state = outcome.error, TrialState.FAIL
         if not self.study.get_trials(deepcopy=False)[trial.number].state.is_finished():
             for name, value in attributes.items():
@@ -180,13 +187,13 @@ class Search:
         if self.callback is not None:
             self.callback(self.study, self.study.get_trials(deepcopy=False)[number])
 
-    def _weigh(self, outcome: Outcome) -> None:
+    def _weigh(self, outcome: TrialOutcome) -> None:
         """End the search where no network is found any more that meets the limits.
 
         Raises:
             ConfigError: none ever did.
         """
-        if not isinstance(outcome, Infeasible):
+        if not isinstance(outcome, InfeasibleTrial):
             self.infeasible.clear()
             return
         self.infeasible.append(outcome.excess)

@@ -194,7 +194,7 @@ class Supernet(Module):
 
 
 def _key(network: Module, name: str) -> Key:
-    """What parameters that are shared have in common: name, class of the module, axes, kernel size."""
+    """The key of parameters that are shared: name, class of the module, axes, kernel size."""
     parameter, owner = network.get_parameter(name), network.get_submodule(name.rpartition(".")[0])
     return (name, type(owner).__name__, str(parameter.ndim), *map(str, parameter.shape[2:]))
 

@@ -21,15 +21,15 @@ from optuna.trial import Trial
 from dl4all.nn.module import Module
 from dl4all.scheduler.device.current import chosen, set_default_device
 from dl4all.search.choices import Draw
-from dl4all.search.limits import Limits, costs
+from dl4all.search.limits import CostLimits, costs
 from dl4all.search.space import Space
 
 Objective = Callable[[Any, Trial], Any]
 
 
 @dataclass(kw_only=True)
-class Outcome:
-    """Whatever came of a trial."""
+class TrialOutcome:
+    """The outcome of a trial."""
 
     seconds: float = 0.0
     costs: dict[str, float] = field(default_factory=dict)
@@ -38,52 +38,52 @@ class Outcome:
 
 
 @dataclass(kw_only=True)
-class Finished(Outcome):
+class FinishedTrial(TrialOutcome):
     """A trial with its value, or its values."""
 
     values: tuple[float, ...]
 
 
 @dataclass(kw_only=True)
-class Pruned(Outcome):
+class PrunedTrial(TrialOutcome):
     """A trial that its pruner ended."""
 
 
 @dataclass(kw_only=True)
-class Infeasible(Outcome):
+class InfeasibleTrial(TrialOutcome):
     """A network above the limits of its space."""
 
 
 @dataclass(kw_only=True)
-class Failed(Outcome):
+class FailedTrial(TrialOutcome):
     """A trial without a value."""
 
     error: str
 
 
-def computed(space: Space, objective: Objective, trial: Trial, device: str, objectives: int) -> Outcome:
+def computed(space: Space, objective: Objective, trial: Trial, device: str, objectives: int) -> TrialOutcome:
     """Compute a trial on a device, which is the default one meanwhile."""
     begun, before = time.monotonic(), chosen()
     set_default_device(device)
     try:
         outcome = _computed(space, objective, trial, device, objectives)
     except optuna.TrialPruned:
-        outcome = Pruned()
+        outcome = PrunedTrial()
     except Exception as error:  # noqa: BLE001  # a network that fails is an answer, and the search goes on
-        outcome = Failed(error="".join(traceback.format_exception(error)))
+        outcome = FailedTrial(error="".join(traceback.format_exception(error)))
     finally:
         set_default_device(before)
     outcome.seconds = time.monotonic() - begun
     return outcome
 
 
-def _computed(space: Space, objective: Objective, trial: Trial, device: str, objectives: int) -> Outcome:
+def _computed(space: Space, objective: Objective, trial: Trial, device: str, objectives: int) -> TrialOutcome:
     made = space.make({}, suggested(trial))
     found, excess = _weighed(made.network, made.limits, device)
     if any(part > 0 for part in excess.values()):
-        return Infeasible(costs=found, excess=excess)
+        return InfeasibleTrial(costs=found, excess=excess)
     values = _numbers(objective(made.network, trial), objectives)
-    return Finished(values=values, costs=found, excess=excess)
+    return FinishedTrial(values=values, costs=found, excess=excess)
 
 
 def suggested(trial: Trial) -> Draw:
@@ -104,9 +104,9 @@ def suggested(trial: Trial) -> Draw:
 
 
 def _weighed(
-    network: Any, limits: Sequence[Limits], device: str
+    network: Any, limits: Sequence[CostLimits], device: str
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """What a network costs, and by how much it is above its limits."""
+    """Costs of a network, and by how much it is above its limits."""
     found: dict[str, float] = {}
     excess: dict[str, float] = {}
     for limit in limits:

@@ -21,7 +21,7 @@ from dl4all.errors import ArgumentError, DeviceError
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.scheduler.device.current import get_default_device
 from dl4all.search.space import Space
-from dl4all.search.trial_outcome import Outcome
+from dl4all.search.trial_outcome import TrialOutcome
 from dl4all.tensor.mixins import interop
 
 Functions = tuple[Space, Callable[..., Any], int]
@@ -58,7 +58,7 @@ class WorkerProcess:
         self.trial = trial
         self._send(trial.number)
 
-    def answered(self) -> Outcome | None:
+    def answered(self) -> TrialOutcome | None:
         """Take what it says: it asks for something of its trial, or has the outcome.
 
         Raises:
@@ -68,7 +68,7 @@ class WorkerProcess:
         kind, *rest = self.connection.recv()
         if kind == "outcome":
             self.trial = None
-            outcome: Outcome = rest[0]
+            outcome: TrialOutcome = rest[0]
             return outcome
         if kind == "ready":
             self._ready = True
@@ -120,14 +120,14 @@ class WorkerProcesses:
         self.kill()
 
     def idle(self) -> list[WorkerProcess]:
-        """Those that wait for a trial."""
+        """Workers that wait for a trial."""
         return [worker for worker in self._workers if worker.is_idle]
 
     def is_busy(self) -> bool:
         """Whether one computes, or is not ready yet."""
         return any(not worker.is_idle for worker in self._workers)
 
-    def wait(self) -> Iterator[tuple[Trial, Outcome | None]]:
+    def wait(self) -> Iterator[tuple[Trial, TrialOutcome | None]]:
         """Serve the workers until one says something; trials that are over, with None where a worker died."""
         connections: dict[Any, int] = {worker.connection: n for n, worker in enumerate(self._workers)}
         for ready in wait(list(connections)):

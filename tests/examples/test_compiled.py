@@ -15,8 +15,8 @@ from dl4all.graph.run.compiled import CompileWarning
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 TIME = re.compile(r"[\d.]+ ms per image")
-OF_OTHERS = ("torch_", "keras_", "mnist_processes", "serve_digits")
-"""Examples that other tests have: PyTorch's and Keras's, one of several processes, and one of a server."""
+OF_OTHERS = ("torch_", "keras_", "mnist_processes", "serve_digits", "search_digits")
+"""Examples that other tests have: PyTorch's and Keras's, one of several processes, a server and a search."""
 
 CASES = {
     "xor": ("--epochs", "60"),
@@ -30,6 +30,7 @@ CASES = {
     "char_gpt": ("--steps", "12", "--text", "cat.txt"),
     "digits_vae": ("--epochs", "1"),
     "attention_map": ("--steps", "12"),
+    "sinusoid_maml": ("--steps", "12"),
 }
 NEEDS = {
     "spiral": "matplotlib",

@@ -36,7 +36,7 @@ def test_batches_are_several_tasks(device: str) -> None:
     single = list(itertools.islice(dl.meta.TaskSampler(INPUTS, LABELS.tolist(), **options), 5))
     assert batch.support_x.shape == (5, 2, 2)
     assert batch.query_y.shape == (5, 6)
-    for name in dl.meta.Task._fields:
+    for name in dl.meta.FewShotTask._fields:
         stacked = np.stack([getattr(task, name).numpy() for task in single])
         np.testing.assert_array_equal(getattr(batch, name).numpy(), stacked)
         assert str(getattr(batch, name).device) == device

@@ -229,7 +229,7 @@ def _example(
 def _tune(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]) -> None:
     """As if these had won wherever a device can run them."""
 
-    def choose(space: autotune.Space[Any, Any], device: dl.Device, problem: Any) -> Any:
+    def choose(space: autotune.TuningSpace[Any, Any], device: dl.Device, problem: Any) -> Any:
         key = space.key(problem)
         fitting = [c for n, c in space.candidates.items() if n in names and space.fits(device, c, key)]
         return fitting[0] if fitting else space.candidates[space.usual(device, key)]

@@ -36,6 +36,13 @@ def nested(s: dl.search.Choices) -> list[Any]:
     return [s.choice("kind", [0, 1]), *s.repeat("blocks", part, 0, 3)]
 
 
+def deep(s: dl.search.Choices) -> int:
+    """Conditions within conditions, which the first values meet."""
+    if s.choice("a", [1, 0]) and s.choice("b", [1, 0]):
+        return s.integer("c", 1, 12)
+    return 0
+
+
 def everything(space: dl.search.Space) -> Iterator[dict[str, Any]]:
     """The values of all networks, one by one."""
 

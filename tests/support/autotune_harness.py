@@ -12,7 +12,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.ops.core.kernels import autotune
-from dl4all.ops.core.kernels.autotune import Space, Work, choose
+from dl4all.ops.core.kernels.autotune import TuningSpace, Work, choose
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 
 RIGHT = np.array([1.0, -2.0, 4.0], np.float32)
@@ -35,8 +35,8 @@ class Bench:
         monkeypatch.setattr(autotune, "clock", lambda: self.now)
         monkeypatch.setattr(autotune, "sample", self.sample)
 
-    def make(self, version: int = 1, **more: str) -> Space[int, str]:
-        return Space(
+    def make(self, version: int = 1, **more: str) -> TuningSpace[int, str]:
+        return TuningSpace(
             "test",
             {name: name for name in self.cost} | more,
             key=lambda q: (q.bit_length(),),

@@ -140,7 +140,7 @@ def _names_of(script: str) -> dict[str, Any]:
 
 
 def _report(study: Study) -> dict[str, Any]:
-    """What was found, as JSON has it."""
+    """The results, as JSON has them."""
     from optuna.importance import get_param_importances
     from optuna.trial import TrialState
 

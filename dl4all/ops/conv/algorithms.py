@@ -200,5 +200,5 @@ PROBLEMS = (
     ("11x11, 32 of 56 x 56", _layer("forward", 8, 32, 32, 56, 11)),
 )
 SPACE = autotune.declare(
-    autotune.Space("conv", {name: name for name in BY_NAME}, _key, _rule, _fits, _prepare, PROBLEMS)
+    autotune.TuningSpace("conv", {name: name for name in BY_NAME}, _key, _rule, _fits, _prepare, PROBLEMS)
 )

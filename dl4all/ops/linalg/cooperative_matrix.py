@@ -166,8 +166,8 @@ def _prepare(device: Device, p: GemmProblem) -> autotune.Work[CooperativeTile | 
     return autotune.Work(run, c)
 
 
-SPACE: autotune.Space[GemmProblem, CooperativeTile | None] = autotune.declare(
-    autotune.Space(
+SPACE: autotune.TuningSpace[GemmProblem, CooperativeTile | None] = autotune.declare(
+    autotune.TuningSpace(
         name="cooperative_gemm",
         candidates={FLOAT32: None, **TILES},
         key=plain.SPACE.key,

@@ -445,4 +445,6 @@ PROBLEMS = (
     ("ResNet-18, 3x3, 7 x 7", _im2col_problem(512, 49, 4608)),
     ("ResNet-18, 1x1, 14 x 14", _dense_problem(256, 196, 128)),
 )
-SPACE = autotune.declare(autotune.Space("gemm", TILES, _key, _rule, _fits, _prepare, PROBLEMS, version=2))
+SPACE = autotune.declare(
+    autotune.TuningSpace("gemm", TILES, _key, _rule, _fits, _prepare, PROBLEMS, version=2)
+)

@@ -151,4 +151,6 @@ PROBLEMS = (
     ("GPT, feed forward of a token", MatvecProblem(1, 1536, 384)),
     ("GPT, vocabulary", MatvecProblem(1, 50257, 384)),
 )
-SPACE = autotune.declare(autotune.Space("linear", METHODS, _key, _rule, _fits, _prepare, PROBLEMS, version=2))
+SPACE = autotune.declare(
+    autotune.TuningSpace("linear", METHODS, _key, _rule, _fits, _prepare, PROBLEMS, version=2)
+)

@@ -19,7 +19,7 @@ from dl4all.search.samplers.local_search import LocalSearchSampler
 from dl4all.search.samplers.regularized_evolution import RegularizedEvolutionSampler
 from dl4all.search.samplers.reinforce import ReinforceSampler
 
-__all__ = ["LocalSearchSampler", "RegularizedEvolutionSampler", "ReinforceSampler", "sampler_of"]
+__all__ = ["LocalSearchSampler", "RegularizedEvolutionSampler", "ReinforceSampler"]
 
 ALGORITHMS: dict[str, Callable[[int | None], BaseSampler]] = {
     "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed),

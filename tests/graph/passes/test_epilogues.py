@@ -205,7 +205,7 @@ def test_repairs_of_winograd() -> None:
 def _tune(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As if a candidate of this name had won."""
 
-    def choose(space: autotune.Space[Any, Any], device: dl.Device, problem: Any) -> Any:
+    def choose(space: autotune.TuningSpace[Any, Any], device: dl.Device, problem: Any) -> Any:
         return space.candidates.get(name, space.candidates[space.usual(device, space.key(problem))])
 
     monkeypatch.setattr(autotune, "choose", choose)

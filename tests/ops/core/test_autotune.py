@@ -12,7 +12,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.ops.core.kernels import autotune
-from dl4all.ops.core.kernels.autotune import Space, choose
+from dl4all.ops.core.kernels.autotune import TuningSpace, choose
 from dl4all.runtime.records import device_records
 from tests.conftest import REPOSITORY
 from tests.support.autotune_harness import Bench, lucky
@@ -211,7 +211,8 @@ import sys
 import dl4all as dl
 from dl4all.ops.core import autotune
 device = dl.device("cpu")
-space = autotune.Space("test", {"a": 1, "b": 2}, lambda q: (q,), lambda *_: ("a",), lambda *_: True, None)
+names = {"a": 1, "b": 2}
+space = autotune.TuningSpace("test", names, lambda q: (q,), lambda *_: ("a",), lambda *_: True, None)
 for q in range(40):
     for name in (sys.argv[1], "both"):
         words = autotune._words(space, device, (name, q))
@@ -226,7 +227,7 @@ def test_processes_that_tune_at_once_lose_nothing(bench: Bench) -> None:
         ForkedProcess([sys.executable, "-c", STORE, name], env=environment) for name in ("one", "two")
     ]
     assert [process.wait() for process in processes] == [0, 0]
-    space = Space[Any, int](
+    space = TuningSpace[Any, int](
         "test",
         {"a": 1, "b": 2},
         lambda q: q,

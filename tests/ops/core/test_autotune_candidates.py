@@ -93,7 +93,7 @@ def prepare(device, q):
     return autotune.Work(run, out)
 
 names = {name: name for name in ("usual", "other", "third")}
-space = autotune.Space("test", names, lambda q: (3,), lambda *_: ("usual",), lambda *_: True, prepare)
+space = autotune.TuningSpace("test", names, lambda q: (3,), lambda *_: ("usual",), lambda *_: True, prepare)
 autotune.tune(space, dl.device("cpu"), 5, 10.0)
 """
 

@@ -1,10 +1,10 @@
 """Autotuning: chooses the fastest of several kernels that compute the same on a device.
 
-A kernel declares a :class:`Space`: its candidates by name, a function that classifies problems, and a rule
-that picks a candidate for a class without measurements. :func:`choose` follows the rule, or the measurements
-if there are any: from ``dl4all tune``, or with ``DL4ALL_TUNE=lazy`` from the first problem of a class.
-Measurements are stored on disk for each device and driver version. With ``DL4ALL_TUNE=0`` only the rules
-count.
+A kernel declares a :class:`TuningSpace`: its candidates by name, a function that classifies problems, and a
+rule that picks a candidate for a class without measurements. :func:`choose` follows the rule, or the
+measurements if there are any: from ``dl4all tune``, or with ``DL4ALL_TUNE=lazy`` from the first problem of
+a class. Measurements are stored on disk for each device and driver version. With ``DL4ALL_TUNE=0`` only the
+rules count.
 
 A candidate wins only if its result agrees with the result of the rule's candidate, and if it is clearly
 faster. A candidate that computes something else, fails, or crashes the process is not used with that device
@@ -69,7 +69,7 @@ class Work(NamedTuple, Generic[C]):
 
 
 @dataclass(frozen=True, eq=False)
-class Space(Generic[Q, C]):
+class TuningSpace(Generic[Q, C]):
     """The candidates of a kernel.
 
     Args:
@@ -134,11 +134,11 @@ class _TuningState:
     lock: threading.RLock = field(default_factory=fork.rlock)
 
 
-SPACES: dict[str, Space[Any, Any]] = {}
+SPACES: dict[str, TuningSpace[Any, Any]] = {}
 """Every declared space by name."""
 
 
-def declare(space: Space[Q, C]) -> Space[Q, C]:
+def declare(space: TuningSpace[Q, C]) -> TuningSpace[Q, C]:
     """Register a space for ``dl4all tune``."""
     if space.name in SPACES:
         raise ValueError(f"[{space.name}] is declared twice")
@@ -161,7 +161,7 @@ def uninitialized(device: Device, *shape: int) -> Any:
     return from_host(UninitializedTensor, np.resize(block, shape), device, copy=False)
 
 
-def choose(space: Space[Q, C], device: Device, problem: Q) -> C:
+def choose(space: TuningSpace[Q, C], device: Device, problem: Q) -> C:
     """The candidate to run a problem with; cached for each class."""
     key = space.key(problem)
     state = device.tables.get("tuning")
@@ -172,7 +172,7 @@ def choose(space: Space[Q, C], device: Device, problem: Q) -> C:
     return _decide(space, device, problem, key)
 
 
-def _decide(space: Space[Q, C], device: Device, problem: Q, key: Key) -> C:
+def _decide(space: TuningSpace[Q, C], device: Device, problem: Q, key: Key) -> C:
     """Choose from the results on disk, by tuning if that is lazy, or by the rule."""
     state = _state(device)
     with state.lock:
@@ -209,7 +209,7 @@ def tuning(device: Device, seconds: float = TUNING_SECONDS) -> Iterator[None]:
 
 
 def _tune_lazily(
-    space: Space[Q, C], device: Device, problem: Q, state: _TuningState
+    space: TuningSpace[Q, C], device: Device, problem: Q, state: _TuningState
 ) -> tuple[str | None, bool]:
     """The tuned choice, and whether it is final: nothing is tuned within a search or a profile."""
     if state.searching or listeners.profiled():
@@ -228,7 +228,7 @@ def _tune_lazily(
     return outcome.chosen, True
 
 
-def tune(space: Space[Q, C], device: Device, problem: Q, seconds: float) -> Outcome:
+def tune(space: TuningSpace[Q, C], device: Device, problem: Q, seconds: float) -> Outcome:
     """Find the fastest candidate for a problem, store it on disk, and use it from now on.
 
     The caller must keep other processes from tuning at the same time, by
@@ -255,7 +255,7 @@ def tune(space: Space[Q, C], device: Device, problem: Q, seconds: float) -> Outc
         return outcome
 
 
-def search(space: Space[Q, C], device: Device, problem: Q, seconds: float) -> Outcome:
+def search(space: TuningSpace[Q, C], device: Device, problem: Q, seconds: float) -> Outcome:
     """Measure the candidates in turn on random operands; starts nothing new after `seconds`."""
     deadline, key = clock() + seconds, space.key(problem)
     usual = space.usual(device, key)
@@ -285,7 +285,7 @@ def search(space: Space[Q, C], device: Device, problem: Q, seconds: float) -> Ou
 
 
 def _agreeing(
-    space: Space[Q, C],
+    space: TuningSpace[Q, C],
     device: Device,
     work: Work[C],
     usual: str,
@@ -368,7 +368,7 @@ def _fastest(seconds_of: Mapping[str, Sequence[float]], racing: Sequence[str], u
 # Results on disk
 
 
-def stored_choice(space: Space[Q, C], device: Device, key: Key) -> str | None:
+def stored_choice(space: TuningSpace[Q, C], device: Device, key: Key) -> str | None:
     """The stored choice for a class of problems; None if there is none that can be used."""
     words = _words(space, device, key)
     content = _read(device_records.file(_folder(device, space.name), words), words)
@@ -402,7 +402,7 @@ def _folder(device: Device, *names: str) -> str:
     )
 
 
-def _words(space: Space[Q, C], device: Device, *parts: Any) -> list[Any]:
+def _words(space: TuningSpace[Q, C], device: Device, *parts: Any) -> list[Any]:
     """The identity of a record: device, driver, space and more parts."""
     words = [list(part) if isinstance(part, tuple) else part for part in parts]
     return [*device_records.identity(device.name, device.info), space.name, space.fingerprint, *words]
@@ -417,7 +417,7 @@ def _read(file: Path, words: list[Any]) -> dict[str, Any]:
         return {}
 
 
-def _refused(space: Space[Q, C], device: Device, *, dead: bool = False) -> dict[str, str]:
+def _refused(space: TuningSpace[Q, C], device: Device, *, dead: bool = False) -> dict[str, str]:
     """The candidates that must not be used on a device, with the reasons.
 
     With `dead` no other process is tuning, so a candidate that is noted as being tried ended its process.
@@ -432,14 +432,16 @@ def _refused(space: Space[Q, C], device: Device, *, dead: bool = False) -> dict[
     return refused
 
 
-def _write_refused(space: Space[Q, C], device: Device, refused: dict[str, str], trying: str = "") -> None:
+def _write_refused(
+    space: TuningSpace[Q, C], device: Device, refused: dict[str, str], trying: str = ""
+) -> None:
     words = _words(space, device, "refused")
     content = {"refused": refused, "trying": trying}
     device_records.write(device_records.file(_folder(device, space.name, "refused"), words), words, content)
 
 
 @contextlib.contextmanager
-def _attempt(space: Space[Q, C], device: Device, name: str, refused: dict[str, str]) -> Iterator[None]:
+def _attempt(space: TuningSpace[Q, C], device: Device, name: str, refused: dict[str, str]) -> Iterator[None]:
     """Note the first run of a candidate on disk, so that the next process knows it if this one dies."""
     _write_refused(space, device, refused, name)
     try:
