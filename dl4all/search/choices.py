@@ -96,7 +96,7 @@ class Choices:
         return block(self._within(name)) if self.choice(name, [False, True]) else None
 
     def repeat(self, name: str, block: Callable[..., T], low: int, high: int) -> list[T]:
-        """A list of what `block` makes, as often as an integer of this name says; each with choices of its own.
+        """A list of what `block` makes, as often as an integer of this name says, each by its own choices.
 
         Args:
             block: called with the choices within it, and with its number if it takes two arguments.

@@ -198,7 +198,7 @@ class Space:
         return made._replace(network=self.net(self._choices(made, values, otherwise)))
 
     def asked(self, values: Mapping[str, Any], otherwise: Draw) -> tuple[MadeNetwork, bool]:
-        """The hyperparameters asked for with some values, and whether there is such a network: some may be none."""
+        """The hyperparameters asked for with some values, and whether there is such a network."""
         made = MadeNetwork(None, {}, {}, [])
         try:
             network = self.net(self._choices(made, values, otherwise))

@@ -19,6 +19,8 @@ from optuna.trial import Trial
 
 from dl4all.errors import ArgumentError, DeviceError
 from dl4all.ops.core.tensor_base import TensorBase
+from dl4all.runtime.cpu.llvm.thread_pool import wanted_threads
+from dl4all.scheduler.device.current import device as open_device
 from dl4all.scheduler.device.current import get_default_device
 from dl4all.search.space import Space
 from dl4all.search.trial_outcome import TrialOutcome
@@ -34,13 +36,13 @@ class WorkerProcess:
     It ends when this one does, however that ends: nobody has the other end of its standard input then.
     """
 
-    def __init__(self, device: str, functions: bytes) -> None:
+    def __init__(self, device: str, functions: bytes, threads: int) -> None:
         self.device = device
         self.trial: Trial | None = None
         self.connection, theirs = Pipe()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "dl4all.search.worker", str(theirs.fileno())],
-            env={**os.environ, "DL4ALL_DEVICE": device},
+            env={**os.environ, "DL4ALL_DEVICE": device, "DL4ALL_THREADS": str(threads)},
             stdin=subprocess.PIPE,
             pass_fds=(theirs.fileno(),),
             start_new_session=True,  # an interrupt at the terminal is for this process alone
@@ -75,7 +77,7 @@ class WorkerProcess:
         elif kind == "refused":
             raise ArgumentError(f"[search] a worker cannot take the functions: {rest[0]}")
         else:
-            self._send(_asked(self.trial, *rest))
+            self._reply(*_asked(self.trial, *rest))
         return None
 
     def end(self, died: bool = False) -> None:
@@ -91,6 +93,14 @@ class WorkerProcess:
         self.connection.close()
         if died and not self._ready:
             raise DeviceError(f"[search] the worker for {self.device} ended before its first trial")
+
+    def _reply(self, value: Any, error: Exception | None) -> None:
+        try:
+            self.connection.send((value, error))
+        except OSError:
+            pass
+        except Exception as unsent:  # noqa: BLE001  # such as a study, which has locks
+            self._send((None, TypeError(f"[search] a worker cannot have this of its trial: {unsent}")))
 
     def _send(self, message: Any) -> None:
         with contextlib.suppress(OSError):  # its end is noticed where it is waited for
@@ -111,7 +121,9 @@ class WorkerProcesses:
                 f"[search] the functions cannot be sent to processes: {error}; make what they use within "
                 "them, or search on one device with one worker"
             ) from error
-        self._workers = [WorkerProcess(device, self._functions) for device in devices]
+        hosts = sum(open_device(device).is_host for device in devices)
+        self._threads = max(1, wanted_threads() // max(1, hosts))
+        self._workers = [WorkerProcess(device, self._functions, self._threads) for device in devices]
 
     def __enter__(self) -> WorkerProcesses:
         return self
@@ -138,7 +150,7 @@ class WorkerProcesses:
                 outcome = worker.answered()
             except (EOFError, OSError):
                 worker.end(died=True)
-                self._workers[number] = WorkerProcess(worker.device, self._functions)
+                self._workers[number] = WorkerProcess(worker.device, self._functions, self._threads)
                 if trial is not None:
                     yield trial, None
                 continue

@@ -448,6 +448,24 @@ def test_pruners_end_trials_of_workers() -> None:
     assert sum(states(study).values()) == 30
 
 
+def test_workers_share_the_processor_and_hear_what_cannot_be_sent() -> None:
+    def objective(model: Any, trial: Any) -> float:
+        assert trial.suggest_int("more", 1, 3) == trial.params["more"]
+        trial.set_user_attr("threads", dl.get_num_threads())
+        if trial.number == 1:
+            trial.study  # noqa: B018
+        return 1.0
+
+    sampler = optuna.samplers.RandomSampler(seed=0)
+    sampler.mine = lambda: None  # type: ignore[attr-defined]  # so that it cannot be pickled
+    study = run(net, objective, trials=4, workers=2, algorithm=sampler)
+    threads = {trial.user_attrs["threads"] for trial in study.trials}
+    assert threads == {max(1, dl.get_num_threads() // 2)}
+    errors = [trial.user_attrs["error"] for trial in study.trials if "error" in trial.user_attrs]
+    assert len(errors) == 1
+    assert "cannot have this of its trial" in errors[0]
+
+
 def test_callbacks_see_every_trial() -> None:
     seen: list[int] = []
     study = run(net, size, trials=7, callback=lambda study, trial: seen.append(trial.number))
