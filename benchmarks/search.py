@@ -22,7 +22,7 @@ import itertools
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -36,7 +36,6 @@ from sklearn.datasets import load_digits
 
 import dl4all as dl
 from dl4all.search.samplers import ALGORITHMS, sampler_of
-from dl4all.search.space import probed
 from dl4all.search.storage import opened, study_of
 from dl4all.search.trial_outcome import suggested
 
@@ -97,21 +96,6 @@ def accuracy(make: Any, lr: float, seed: int) -> float:
     return float((found == y[TRAINING:]).mean())
 
 
-def everything(space: dl.search.Space) -> Iterator[dict[str, Any]]:
-    """The values of every network of the space."""
-
-    def ways(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        made = space.make(values, lambda _, kind: probed(kind)[0])
-        following = [name for name in made.values if name not in values]
-        if not following:
-            yield values
-            return
-        for option in probed(made.distributions[following[0]]):
-            yield from ways({**values, following[0]: option})
-
-    return ways({})
-
-
 def objective(_: Any, trial: optuna.Trial) -> float:
     """The mean accuracy of two trainings."""
     space, values = dl.search.Space(net), dict(trial.params)
@@ -124,7 +108,7 @@ def key(values: dict[str, Any]) -> str:
 
 def make_table() -> None:
     """Train all networks, on the CPU, two at a time."""
-    networks = list(everything(dl.search.Space(net)))
+    networks = list(dl.search.Space(net).values())
     storage = Path("/tmp/search_digits.log")
     sampler = optuna.samplers.RandomSampler(seed=0)
     study = study_of(opened(storage), "search", ["maximize"], None, True)
@@ -177,7 +161,7 @@ def judge_cheaply(count: int) -> None:
     for act, norm in itertools.product(("relu", "tanh"), (False, True)):
         fixed = {"act": act, "norm": norm, "lr": 0.03}
         space = dl.search.Space(net, fixed)
-        networks = list(everything(space))
+        networks = list(space.values())
         chosen = [networks[n] for n in np.random.default_rng(1).choice(len(networks), count, replace=False)]
         accuracies = [table[key({**values, **fixed})] for values in chosen]
         print(f"{act}, {'with' if norm else 'without'} batch normalization:", flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -129,6 +129,25 @@ class Space:
     def draw(self, seed: int | np.random.Generator | None = None) -> Values:
         """Values drawn at random, each evenly from its range."""
         return self.asked({}, at_random(np.random.default_rng(seed)))[0].values
+
+    def values(self) -> Iterator[Values]:
+        """All values, network by network.
+
+        Raises:
+            ArgumentError: the space is endless.
+        """
+        if math.isinf(self.size):
+            raise ArgumentError("[search] the space is endless: a float without a step has no last value")
+        ways: list[Values] = [{}]
+        while ways:
+            values = ways.pop()
+            made = self.asked(values, _first)[0]
+            following = next((name for name in made.values if name not in values), None)
+            if following is None:
+                yield values
+            else:
+                options = values_of(made.distributions[following])
+                ways += [{**values, following: value} for value in reversed(options)]
 
     def encode(self, values: Mapping[str, Any]) -> npt.NDArray[np.float64]:
         """Values as a vector with one number for each dimension: nan where there is none.
@@ -265,11 +284,11 @@ class Space:
         below = [d for d in self.dimensions.values() if d.parent == dimension.name]
         if not below:
             return cardinality(dimension.distribution)
-        if isinstance(dimension.distribution, FloatDistribution):
+        if math.isinf(cardinality(dimension.distribution)):
             return math.inf
         return sum(
             math.prod(self._count(d) for d in below if _is_when(d, value))
-            for value in probed(dimension.distribution, math.inf)
+            for value in values_of(dimension.distribution)
         )
 
     def _estimated(self) -> float:
@@ -297,8 +316,7 @@ def at_random(rng: np.random.Generator) -> Draw:
             return min(max(value, made.low), made.high)
         if made.step is None:
             return float(rng.uniform(made.low, made.high))
-        steps = int(rng.integers(int(cardinality(made))))
-        return made.low + steps * made.step
+        return _number(made, int(rng.integers(int(cardinality(made)))))
 
     return draw
 
@@ -326,12 +344,23 @@ def contains(made: BaseDistribution, value: Any) -> bool:
 
 def probed(made: BaseDistribution, most: float = MOST_PROBED) -> list[Any]:
     """Every value; of a large range the two ends."""
+    if isinstance(made, CategoricalDistribution) or cardinality(made) <= most:
+        return values_of(made)
+    assert isinstance(made, (IntDistribution, FloatDistribution))
+    return [made.low, made.high]
+
+
+def values_of(made: BaseDistribution) -> list[Any]:
+    """Every value of a range that is not endless."""
     if isinstance(made, CategoricalDistribution):
         return list(made.choices)
     assert isinstance(made, (IntDistribution, FloatDistribution))
-    if isinstance(made, IntDistribution) and cardinality(made) <= most:
-        return list(range(made.low, made.high + 1, made.step))
-    return [made.low] if made.low == made.high else [made.low, made.high]
+    return [_number(made, number) for number in range(int(cardinality(made)))]
+
+
+def _number(made: IntDistribution | FloatDistribution, number: int) -> float:
+    """A value of a range with steps; sums of rounded steps may lie behind its end."""
+    return min(made.low + number * (made.step or 0), made.high)
 
 
 def _first(_: str, made: BaseDistribution) -> Any:

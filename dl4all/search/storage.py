@@ -221,5 +221,5 @@ def unreadable(name: str, error: Exception) -> FileFormatError:
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return FileFormatError(
         f"[search] storage {name} cannot be read: {reason}; it is locked, cut off, of another version or no "
-        "storage of a study. Nothing was written to it"
+        "storage of a study"
     )

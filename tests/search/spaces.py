@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import dl4all as dl
-from dl4all.search.space import probed
 
 
 def flat(s: dl.search.Choices) -> dl.nn.Module:
@@ -41,18 +39,3 @@ def deep(s: dl.search.Choices) -> int:
     if s.choice("a", [1, 0]) and s.choice("b", [1, 0]):
         return s.integer("c", 1, 12)
     return 0
-
-
-def everything(space: dl.search.Space) -> Iterator[dict[str, Any]]:
-    """The values of all networks, one by one."""
-
-    def ways(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        made = space.make(values, lambda _, kind: probed(kind)[0])
-        following = [name for name in made.values if name not in values]
-        if not following:
-            yield values
-            return
-        for value in probed(made.distributions[following[0]]):
-            yield from ways({**values, following[0]: value})
-
-    return ways({})

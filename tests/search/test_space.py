@@ -11,7 +11,7 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, ConfigError
 from dl4all.search.space import cardinality, probed
-from tests.search.spaces import conditional, deep, everything, flat, nested
+from tests.search.spaces import conditional, deep, flat, nested
 
 SPACES = {"flat": flat, "conditional": conditional, "nested": nested, "deep": deep}
 spaces = pytest.mark.parametrize("net", SPACES.values(), ids=SPACES)
@@ -21,7 +21,9 @@ spaces = pytest.mark.parametrize("net", SPACES.values(), ids=SPACES)
 def test_sizes_are_what_enumeration_counts(net: Any) -> None:
     space = dl.search.Space(net)
     assert space.exact
-    assert space.size == len(list(everything(space)))
+    found = {space.to_json(values) for values in space.values()}
+    assert space.size == len(found) == len(list(space.values()))
+    assert {space.to_json(space.draw(seed)) for seed in range(20)} <= found
 
 
 @spaces
@@ -60,7 +62,17 @@ def test_floats_make_a_space_endless() -> None:
     drawn = [space.draw(seed)["lr"] for seed in range(200)]
     assert 1e-4 <= min(drawn) < 1e-3 < 0.1 < max(drawn) <= 1.0
     assert 0.3 < np.mean(np.log10(drawn) < -2) < 0.7  # even in the logarithm
-    assert dl.search.Space(lambda s: s.floating("p", 0.0, 0.5, step=0.1)).size == 6
+    with pytest.raises(ArgumentError, match="the space is endless"):
+        next(space.values())
+
+
+def test_steps_of_floats_end_at_the_last() -> None:
+    """Three times 0.1 is more than 0.3 in binary."""
+    space = dl.search.Space(lambda s: s.floating("p", 0.0, 0.3, step=0.1))
+    assert space.size == 4
+    assert [values["p"] for values in space.values()] == [0.0, 0.1, 0.2, 0.3]
+    drawn = {space.draw(seed)["p"] for seed in range(40)}
+    assert drawn == {0.0, 0.1, 0.2, 0.3}
 
 
 def test_other_conditions_make_an_estimate() -> None:
@@ -75,7 +87,7 @@ def test_other_conditions_make_an_estimate() -> None:
     for net, size in ((either, 4 + 5 * 4), (ranged, 55)):
         space = dl.search.Space(net)
         assert not space.exact
-        assert len(list(everything(space))) == size
+        assert len(list(space.values())) == size
         assert space.size == pytest.approx(size, rel=0.1)
         assert "about" in str(space)
 

@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from dl4all.errors import ArgumentError
 from dl4all.search.samplers.history_sampler import score
-from dl4all.search.space import at_random, cardinality, contains
+from dl4all.search.space import at_random, cardinality, contains, values_of
 
 BINS = 8
 """Ranges into which numbers are cut that have more values than :data:`MOST`."""
@@ -138,7 +138,7 @@ def _parts(made: BaseDistribution) -> Sequence[Any]:
     kind: Any = type(made)
     count = cardinality(made)
     if count <= MOST:
-        return [made.low + number * (made.step or 0) for number in range(int(count))]
+        return values_of(made)
     if made.step is not None and not made.log:
         steps = np.linspace(0, int(count), BINS + 1).astype(int).tolist()
         return [
