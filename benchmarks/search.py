@@ -36,7 +36,6 @@ from sklearn.datasets import load_digits
 
 import dl4all as dl
 from dl4all.search.samplers import ALGORITHMS, sampler_of
-from dl4all.search.storage import opened, study_of
 from dl4all.search.trial_outcome import suggested
 
 TABLE = Path(__file__).parents[1] / "docs" / "measured" / "search_digits.json"
@@ -109,13 +108,12 @@ def key(values: dict[str, Any]) -> str:
 def make_table() -> None:
     """Train all networks, on the CPU, two at a time."""
     networks = list(dl.search.Space(net).values())
-    storage = Path("/tmp/search_digits.log")
-    sampler = optuna.samplers.RandomSampler(seed=0)
-    study = study_of(opened(storage), "search", ["maximize"], None, True)
-    for values in networks[len(study.trials) :]:
+    storage = optuna.storages.InMemoryStorage()
+    study = optuna.create_study(storage=storage, study_name="search", direction="maximize")
+    for values in networks:
         study.enqueue_trial(values)
     study = dl.search.run(
-        net, objective, algorithm=sampler, trials=len(networks), devices=["cpu"], workers=2, storage=storage,
+        net, objective, algorithm="random", trials=len(networks), devices=["cpu"], workers=2, storage=storage,
         resume=True, callback=lambda study, trial: print(trial.number, trial.value, flush=True),
     )  # fmt: skip
     found = {key(t.params): round(t.value, 4) for t in study.trials if t.value is not None}

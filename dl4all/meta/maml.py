@@ -11,6 +11,7 @@ from dl4all.autograd.vectorizing_map import vmap
 from dl4all.errors import ArgumentError, GradientError
 from dl4all.nn.module import Module, Parameter
 from dl4all.nn.modules.container import ParameterList
+from dl4all.nn.modules.dropout import Dropout
 from dl4all.nn.utils.stateless import functional_call
 from dl4all.ops.indexing.concatenation import stack
 from dl4all.tensor.creation import full_like
@@ -290,6 +291,6 @@ def adapted(algorithm: MAML, parameters: Tensors, loss: Tensor, allow_unused: bo
 def _is_pure(module: Module) -> bool:
     """Whether calls leave no trace in buffers, and draw no random numbers."""
     return not any(
-        part.training and (next(part.buffers(recurse=False), None) is not None or hasattr(part, "p"))
+        part.training and (isinstance(part, Dropout) or next(part.buffers(recurse=False), None) is not None)
         for part in module.modules()
     )

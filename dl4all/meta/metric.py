@@ -9,7 +9,7 @@ from dl4all.nn import functional as F
 from dl4all.nn.module import Module
 from dl4all.tensor.tensor import Tensor
 
-NUMBER = 1e-8
+EPSILON = 1e-8
 """Keeps vectors without length from dividing by 0."""
 
 
@@ -41,9 +41,6 @@ class FewShotNet(Module):
                 f"[{name}] the module is to give a vector for each example, it gave {tuple(vectors[0].shape)}"
             )
         return vectors[0], classes, vectors[1]
-
-    def forward(self, support: Tensor, labels: Tensor, query: Tensor) -> Tensor:
-        raise NotImplementedError
 
 
 class ProtoNet(FewShotNet):
@@ -124,9 +121,9 @@ class MatchingNet(FewShotNet):
         """Logarithms of the queries' chances for each class, as :class:`ProtoNet` takes and returns them."""
         vectors, classes, queries = self.embedded(support, labels, query)
         scores = _cosine(queries, vectors) / self.temperature
-        return (F.softmax(scores, 1) @ classes + NUMBER).log()
+        return (F.softmax(scores, 1) @ classes + EPSILON).log()
 
 
 def _cosine(left: Tensor, right: Tensor) -> Tensor:
     """Cosines of the angles between the rows of two matrices."""
-    return F.normalize(left, dim=1, eps=NUMBER) @ F.normalize(right, dim=1, eps=NUMBER).T
+    return F.normalize(left, dim=1, eps=EPSILON) @ F.normalize(right, dim=1, eps=EPSILON).T

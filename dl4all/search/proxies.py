@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dl4all.autograd import no_grad
 from dl4all.autograd.backward_pass import grad
@@ -29,7 +28,6 @@ from dl4all.tensor.random import randn_like
 from dl4all.tensor.tensor import Tensor
 
 Loss = Callable[[Any, Any], Tensor]
-Matrix = npt.NDArray[np.float64]
 
 
 def grad_norm(model: Module, inputs: Tensor, targets: Tensor, loss: Loss = F.cross_entropy) -> float:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,7 +105,7 @@ class Space:
             raise ConfigError("[search] the space is empty: its function asks for no hyperparameter")
         self.exact = regular and self._foretold()
 
-    @property
+    @cached_property
     def size(self) -> float:
         """Number of networks; infinite with a float that has no step."""
         if self.exact:

@@ -14,12 +14,11 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import BaseSampler
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from dl4all.errors import ArgumentError
-from dl4all.search.samplers.history_sampler import score
+from dl4all.search.samplers.history_sampler import HistorySampler, score
 from dl4all.search.space import at_random, cardinality, contains, values_of
 
 BINS = 8
@@ -28,7 +27,7 @@ MOST = 64
 Logits = npt.NDArray[np.float64]
 
 
-class ReinforceSampler(BaseSampler):
+class ReinforceSampler(HistorySampler):
     """Policy gradients on a controller with a distribution of its own for each hyperparameter.
 
     Rewards are a trial's values, less their moving mean, over their moving deviation. Large ranges of numbers
@@ -67,25 +66,17 @@ class ReinforceSampler(BaseSampler):
                 f"[ReinforceSampler] expected settings of at least 0, got learning_rate {learning_rate}, "
                 f"entropy {entropy}, warm_up {warm_up}"
             )
-        self._rng = np.random.default_rng(seed)
+        super().__init__(seed)
         self._rate, self._entropy, self._warm_up = learning_rate, entropy, warm_up
         self._controller: dict[str, Logits] = {}
         self._learnt: set[int] = set()
         self._mean, self._square = 0.0, 0.0
 
-    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        self._raise_error_if_multi_objective(study)
-        for other in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-            if other.number not in self._learnt:
-                self._learnt.add(other.number)
-                self._learn(other, score(study, other))
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return {}
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def plan(self, study: Study, finished: Sequence[FrozenTrial]) -> dict[str, Any]:
+        for trial in finished:
+            if trial.number not in self._learnt:
+                self._learnt.add(trial.number)
+                self._learn(trial, score(study, trial))
         return {}
 
     def sample_independent(
@@ -94,12 +85,9 @@ class ReinforceSampler(BaseSampler):
         parts = _parts(param_distribution)
         logits = self._controller.get(param_name)
         if logits is None or len(logits) != len(parts) or len(self._learnt) < self._warm_up:
-            return at_random(self._rng)(param_name, param_distribution)
-        part = parts[int(self._rng.choice(len(parts), p=_softmax(logits)))]
-        return at_random(self._rng)(param_name, part) if isinstance(part, BaseDistribution) else part
-
-    def reseed_rng(self) -> None:
-        self._rng = np.random.default_rng()
+            return at_random(self.rng)(param_name, param_distribution)
+        part = parts[int(self.rng.choice(len(parts), p=_softmax(logits)))]
+        return at_random(self.rng)(param_name, part) if isinstance(part, BaseDistribution) else part
 
     def _learn(self, trial: FrozenTrial, reward: float) -> None:
         """One step up along the gradient of the expected reward and the entropy."""
