@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 # and the longest that fits counts.
 LAYERS = (
     ("dl4all.errors",),
-    ("dl4all.config",),
+    ("dl4all.config", "dl4all.lazy_names"),
     ("dl4all.shaders",),
     ("dl4all.runtime",),
     ("dl4all.allocator",),
@@ -62,6 +62,7 @@ LAYERS = (
     ("dl4all.multi_device.data_parallel", "dl4all.multi_device.pipeline", "dl4all.multi_device.serving"),
     ("dl4all.nn.parallel",),
     ("dl4all.training", "dl4all.onnx", "dl4all.search"),
+    ("dl4all.automl",),
     ("dl4all.pytorch",),
     ("dl4all.pytorch.missing", "dl4all.pytorch.names"),
     ("dl4all.serving",),
@@ -89,9 +90,13 @@ OUTSIDE = {
     "grpc": "dl4all.serving.server dl4all.serving.protocol.grpc_service "
     "dl4all.distributed.parameter_server.client dl4all.training.parameter_server",
     "grpc_health": "dl4all.serving.protocol.grpc_service",
-    "optuna": "dl4all.search dl4all.cli.processes.search",
+    "optuna": "dl4all.search dl4all.automl dl4all.cli.processes.search dl4all.cli.processes.trials",
     "cloudpickle": "dl4all.search.worker_processes",
     "prometheus_client": "dl4all.serving.metrics",
+    "pandas": "dl4all.automl dl4all.cli.processes.automl",
+    "sklearn": "dl4all.automl dl4all.cli.processes.automl",
+    "joblib": "dl4all.automl",
+    "jinja2": "dl4all.automl.report",
 }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dl4all.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from dl4all.onnx.exporter.export import ExportSummary, export
@@ -18,11 +19,4 @@ _MODULES = {
     "load": "module",
 }
 """The module that has a name: loaded when that is used, as most programs use none."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = found
-    return found
+__getattr__ = lazy_names(__name__, _MODULES)

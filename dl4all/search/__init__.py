@@ -14,10 +14,9 @@ study.py                    the search: which trial comes next, and what came of
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dl4all.errors import BackendMissingError
+from dl4all.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from dl4all.search import proxies, samplers, spaces
@@ -56,17 +55,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = import_module(f"{__name__}.{MODULES[name]}")
-    except ImportError as error:
-        if str(error.name).startswith("dl4all"):
-            raise
-        raise BackendMissingError(
-            f"[search] {error.name} is not installed: pip install 'dl4all[search]'"
-        ) from None
-    found = module if name == MODULES[name] else getattr(module, name)
-    globals()[name] = found
-    return found
+__getattr__ = lazy_names(__name__, MODULES, extra="search")

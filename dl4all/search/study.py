@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,7 @@ def run(
     seed: int | None = None,
     resume: bool = False,
     callback: Callable[[Study, FrozenTrial], None] | None = None,
+    first: Sequence[Mapping[str, Any]] = (),
 ) -> Study:
     """Search a space of networks for the best ones, on all devices of this machine.
 
@@ -85,6 +86,8 @@ def run(
         seed: of the algorithm's random numbers.
         resume: go on with the study that the storage has.
         callback: called after each trial with the study and the trial.
+        first: values of hyperparameters that are tried before the algorithm draws any, those of a network
+            in each; what is not among them is drawn.
 
     Returns:
         Optuna's study: ``best_params``, ``best_trials``, ``trials``. A trial's ``user_attrs`` have its
@@ -107,9 +110,14 @@ def run(
     aims = _checked(direction, directions, trials, workers, timeout)
     space = net if isinstance(net, Space) else Space(net)
     places = _places(devices, workers)
+    for name in {name for values in first for name in values} - space.dimensions.keys():
+        raise ArgumentError(f"[search] first: {name!r} is no hyperparameter of the space")
     sampler_of(algorithm, seed, len(aims))  # an error of it comes before there is a study
     study = storages.study_of(storages.opened(storage), study_name, aims, pruner, resume)
     storages.retry_lost(study)
+    if not study.get_trials(deepcopy=False):
+        for values in first:
+            study.enqueue_trial(dict(values))
     # A search that goes on must not draw once more what was drawn already.
     study.sampler = sampler_of(algorithm, None if seed is None else seed + len(study.trials), len(aims))
     try:

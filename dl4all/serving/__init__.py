@@ -10,20 +10,13 @@ server.py               the two listeners, start and stop
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dl4all.lazy_names import lazy_names
 from dl4all.serving.model_config import ModelConfig, TensorSpec
 
 if TYPE_CHECKING:
     from dl4all.serving.server import Server
 
 __all__ = ["ModelConfig", "Server", "TensorSpec"]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "Server":  # which needs packages of the extra
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    server = import_module(f"{__name__}.server").Server
-    globals()[name] = server
-    return server
+__getattr__ = lazy_names(__name__, {"Server": "server"})  # which needs packages of the extra

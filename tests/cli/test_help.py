@@ -25,6 +25,7 @@ HELPERS = {
     "model_inputs",
     "processes.lighthouse",
     "processes.supervisor",
+    "processes.trials",
     "processes.worker",
     "report",
     "run",

@@ -470,3 +470,18 @@ def test_callbacks_see_every_trial() -> None:
     seen: list[int] = []
     study = run(net, size, trials=7, callback=lambda study, trial: seen.append(trial.number))
     assert seen == [trial.number for trial in study.trials]
+
+
+def test_given_values_are_tried_first(tmp_path: Path) -> None:
+    def two(s: dl.search.Choices) -> dl.nn.Module:
+        return dl.nn.Linear(s.integer("inputs", 1, 30), s.integer("outputs", 1, 30))
+
+    given = [{"inputs": 17, "outputs": 3}, {"outputs": 29}]
+    options: dict[str, Any] = {"storage": tmp_path / "study.log", "first": given}
+    study = run(two, size, trials=3, **options)
+    assert study.trials[0].params == given[0]
+    assert study.trials[1].params["outputs"] == 29
+    again = run(two, size, trials=6, resume=True, **options)
+    assert [trial.params["outputs"] for trial in again.trials].count(29) == 1, "they are tried once"
+    with pytest.raises(ArgumentError, match="'width' is no hyperparameter of the space"):
+        run(two, size, trials=1, first=[{"width": 2}])

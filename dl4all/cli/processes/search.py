@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import runpy
 import sys
 import traceback
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dl4all.cli.processes.trials import live_trials, trials_table
 from dl4all.errors import ArgumentError, Dl4allError
 
 if TYPE_CHECKING:
     from optuna.study import Study
-    from optuna.trial import FrozenTrial
-    from rich.table import Table
-
-    Target = Callable[[FrozenTrial], float]
 
 ALGORITHMS = ("tpe", "evolution", "reinforce", "random", "nsga2", "gp", "cmaes", "local")
-SHOWN = 10
-"""Trials in the table while it goes on."""
 
 
 @click.command()
@@ -69,7 +62,6 @@ def search(
     objective(model, trial), which returns a number; or several, with directions = ["maximize", "minimize"].
     """
     from rich.console import Console
-    from rich.live import Live
 
     import dl4all as dl
 
@@ -78,15 +70,7 @@ def search(
     if pictures is not None:
         _check_plots()
     run: Callable[..., Study] = dl.search.run
-    console = Console(stderr=True)
-    with Live(console=console, auto_refresh=False, transient=True) as live:
-
-        def show(study: Study, trial: FrozenTrial) -> None:
-            if console.is_terminal:
-                live.update(_table(study, study.get_trials(deepcopy=False)[-SHOWN:]), refresh=True)
-            elif not as_json:
-                console.print(_line(trial), highlight=False, markup=False, soft_wrap=True)
-
+    with live_trials(as_json) as show:
         study = run(
             names["net"],
             names["objective"],
@@ -107,7 +91,7 @@ def search(
         print(json.dumps(report, indent=2))
     else:
         out = Console()
-        out.print(_table(study, study.best_trials, "Best"))
+        out.print(trials_table(study, study.best_trials, "Best"))
         for name, part in report["importances"].items():
             out.print(f"importance of {name}: {part:.2f}", highlight=False, markup=False)
         for error, count in report["errors"].items():
@@ -144,11 +128,13 @@ def _report(study: Study) -> dict[str, Any]:
     from optuna.importance import get_param_importances
     from optuna.trial import TrialState
 
+    from dl4all.search.plots import targets, without_advice
+
     finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     importances: dict[str, float] = {}
     if len(finished) > 1:
-        with _without_advice():
-            importances = get_param_importances(study, target=_targets(study, 0)[1])
+        with without_advice():
+            importances = get_param_importances(study, target=targets(study, 0)[1])
     errors: dict[str, int] = {}
     for trial in study.get_trials(deepcopy=False):
         if "error" in trial.user_attrs:
@@ -166,43 +152,6 @@ def _report(study: Study) -> dict[str, Any]:
     }
 
 
-def _cells(trial: FrozenTrial) -> list[str]:
-    """Number, state, values, device, milliseconds of a call if known, seconds, hyperparameters."""
-    known = trial.user_attrs
-    values = ", ".join(f"{value:.4g}" for value in trial.values or ())
-    milliseconds = known.get("costs", {}).get("milliseconds")
-    return [
-        str(trial.number),
-        "infeasible" if "infeasible" in known else trial.state.name.lower(),
-        values or "-",
-        str(known.get("device", "-")),
-        "-" if milliseconds is None else f"{milliseconds:.3f}",
-        f"{known['seconds']:.1f}" if "seconds" in known else "-",
-        ", ".join(f"{name}={_short(value)}" for name, value in trial.params.items()),
-    ]
-
-
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _line(trial: FrozenTrial) -> str:
-    number, state, value, device, _, seconds, params = _cells(trial)
-    return f"trial {number}: {state}, value {value}, {device}, {seconds} s, {params}"
-
-
-def _table(study: Study, trials: Sequence[FrozenTrial], title: str = "Trials") -> Table:
-    from rich.table import Table
-
-    table = Table(title=f"{title} of {study.study_name}")
-    for heading in ("trial", "state", "value", "device", "ms", "s"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("hyperparameters")
-    for trial in trials:
-        table.add_row(*_cells(trial))
-    return table
-
-
 def _check_plots() -> None:
     from importlib.util import find_spec
 
@@ -213,39 +162,11 @@ def _check_plots() -> None:
 def _draw(study: Study, folder: Path) -> None:
     """Write the history, the importances, and the Pareto front of two objectives, as pictures."""
     import matplotlib as mpl
-    from optuna.visualization import matplotlib as plots
+
+    from dl4all.search.plots import figures
 
     mpl.use("Agg")
     folder.mkdir(parents=True, exist_ok=True)
-    with _without_advice():
-        drawn: dict[str, Any] = {}
-        for number in range(len(study.directions)):
-            end = f"_{number}" if len(study.directions) > 1 else ""
-            values, losses = _targets(study, number)
-            name = f"value{end}"
-            drawn[f"history{end}"] = plots.plot_optimization_history(study, target=values, target_name=name)
-            drawn[f"importances{end}"] = plots.plot_param_importances(study, target=losses, target_name=name)
-        if len(study.directions) == 2:
-            drawn["pareto"] = plots.plot_pareto_front(study)
-    for name, axes in drawn.items():
-        axes.figure.savefig(folder / f"{name}.png", bbox_inches="tight")
+    for name, figure in figures(study).items():
+        figure.savefig(folder / f"{name}.png", bbox_inches="tight")
     mpl.pyplot.close("all")
-
-
-@contextlib.contextmanager
-def _without_advice() -> Iterator[None]:
-    """Optuna's remarks on its own interface are not for those who use the command."""
-    import optuna
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        warnings.filterwarnings("ignore", "PedAnovaImportanceEvaluator computes")  # targets are made for that
-        yield
-
-
-def _targets(study: Study, number: int) -> tuple[Target | None, Target | None]:
-    """One of a study's values, and what is to be small for it; of a single one Optuna knows both."""
-    if len(study.directions) == 1:
-        return None, None
-    sign = -1 if study.directions[number].name == "MAXIMIZE" else 1
-    return lambda trial: trial.values[number], lambda trial: sign * trial.values[number]
