@@ -9,6 +9,7 @@ import numpy as np
 from dl4all import (
     amp,
     autograd,
+    automl,
     data,
     distributed,
     distributions,
@@ -131,6 +132,7 @@ uint8, bool_ = np.dtype("uint8"), np.dtype("bool")
 qint8, quint8 = int8, uint8  # scales are beside them, not in them
 
 __all__ = [
+    "automl",
     "accelerator",
     "ao",
     "amp",

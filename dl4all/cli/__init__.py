@@ -10,6 +10,7 @@ from dl4all.cli.run import run
 from dl4all.pytorch.names.version import __version__
 
 COMMANDS = {
+    "automl": "Find a network for a table, pictures or series, and write a report.",
     "bench": "Measure how fast this machine's devices are.",
     "convert": "Write weights in another format.",
     "devices": "List the devices of this machine.",
@@ -31,6 +32,7 @@ COMMANDS = {
 """The commands, each with its line in the help, and in a module of its name, loaded when it is called."""
 
 MODULES = {
+    "automl": ("processes.automl", "automl"),
     "convert": ("model_files", "convert"),
     "inspect": ("model_files", "inspect_model"),
     "launch": ("processes.launch", "launch"),
