@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from dl4all.meta.maml import ANIL, MAML, Learner, MetaSGD
+from dl4all.meta.maml import ANIL, MAML, Learner, MetaSGD, TaskLosses
 from dl4all.meta.metric import MatchingNet, ProtoNet
 from dl4all.meta.reptile import Reptile
 from dl4all.meta.tasks import FewShotTask, TaskSampler
@@ -22,5 +22,6 @@ __all__ = [
     "MetaSGD",
     "ProtoNet",
     "Reptile",
+    "TaskLosses",
     "TaskSampler",
 ]

@@ -262,6 +262,32 @@ class MetaSGD(MAML):
         return size
 
 
+class TaskLosses(Module):
+    """Losses of many tasks (:meth:`MAML.loss`) as a module that :func:`dl4all.parallel` spreads over devices.
+
+    Args:
+        algorithm: whose learners adapt.
+        loss: ``loss(output, targets)``, of one element.
+        steps: of adaption.
+
+    Example:
+        >>> import dl4all as dl
+        >>> maml = dl.meta.MAML(dl.nn.Linear(1, 1), lr=0.1)
+        >>> losses = dl.parallel(dl.meta.TaskLosses(maml, dl.nn.functional.mse_loss), ["cpu", "cpu#1"])
+        >>> x, y = dl.randn(8, 5, 1, device="cpu"), dl.randn(8, 5, 1, device="cpu")
+        >>> losses(x, y, x, y).shape
+        (8,)
+    """
+
+    def __init__(self, algorithm: MAML, loss: Loss, steps: int = 1) -> None:
+        super().__init__()
+        self.algorithm, self.loss, self.steps = algorithm, loss, steps
+
+    def forward(self, x: Tensor, y: Tensor, query_x: Tensor, query_y: Tensor) -> Tensor:
+        """Losses (tasks,) of support sets (tasks, examples, ...) and queries."""
+        return self.algorithm.loss((x, y), (query_x, query_y), self.loss, self.steps)
+
+
 def adapted(algorithm: MAML, parameters: Tensors, loss: Tensor, allow_unused: bool) -> Tensors:
     """The parameters after a step of gradient descent on a loss.
 

@@ -8,6 +8,7 @@ study.py                    the search: which trial comes next, and what came of
 ├── proxies.py              scores of untrained networks
 ├── samplers/               algorithms beside Optuna's
 ├── storage.py              where trials are kept
+├── plots.py                pictures of a study
 ├── trial_outcome.py        one trial
 └── worker_processes.py     trials side by side; worker.py is what runs there
 """
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from dl4all.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from dl4all.search import proxies, samplers, spaces
+    from dl4all.search import plots, proxies, samplers, spaces
     from dl4all.search.choices import Choices
     from dl4all.search.darts import DARTS, MixedOp
     from dl4all.search.limits import costs, latency
@@ -36,6 +37,7 @@ MODULES = {
     "Space": "space",
     "costs": "limits",
     "latency": "limits",
+    "plots": "plots",
     "proxies": "proxies",
     "run": "study",
     "samplers": "samplers",
@@ -48,6 +50,7 @@ __all__ = [
     "Supernet",
     "costs",
     "latency",
+    "plots",
     "proxies",
     "run",
     "samplers",

@@ -20,10 +20,18 @@ Target = Callable[[FrozenTrial], float]
 def figures(study: Study) -> dict[str, Figure]:
     """Figures by their names: ``history`` and ``importances`` of each value, ``pareto`` of two.
 
-    They are pyplot's, to be closed by who asked for them.
+    Notebooks show them. They are pyplot's, to be closed by who asked for them.
 
     Raises:
         ImportError: matplotlib is not installed.
+
+    Example:
+        >>> import dl4all as dl
+        >>> def net(s):
+        ...     return dl.nn.Linear(s.integer("inputs", 1, 30), 1)
+        >>> study = dl.search.run(net, lambda model, _: model.in_features, devices=["cpu"], trials=5, seed=0)
+        >>> list(dl.search.plots.figures(study))
+        ['history', 'importances']
     """
     from optuna.visualization import matplotlib as plots
 

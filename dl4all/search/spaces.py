@@ -156,7 +156,12 @@ def mobilenet(inputs: int, classes: int, *, widths: Sequence[int] = (16, 24, 40)
 
 
 def transformer(
-    inputs: int, outputs: int, *, layers: tuple[int, int] = (1, 6), widths: Sequence[int] = (32, 64, 128)
+    inputs: int,
+    outputs: int,
+    *,
+    layers: tuple[int, int] = (1, 6),
+    widths: Sequence[int] = (32, 64, 128),
+    longest: int = 1024,
 ) -> Net:
     """Encoders of sequences (N, T, inputs), whose mean is classified: layers, heads, width, feed-forward.
 
@@ -164,6 +169,7 @@ def transformer(
         inputs, outputs: features of each step, and numbers of the result.
         layers: the fewest and the most.
         widths: features within; each divides by 8.
+        longest: most steps of a sequence, whose positions are encoded by sines and cosines.
 
     Example:
         >>> import dl4all as dl
@@ -184,7 +190,10 @@ def transformer(
             )
             for _ in range(count)
         ]
-        return nn.Sequential(nn.Linear(inputs, width), *encoders, _Mean(1), nn.Linear(width, outputs))
+        positions = nn.SinusoidalPositionalEncoding(width, longest, batch_first=True)
+        return nn.Sequential(
+            nn.Linear(inputs, width), positions, *encoders, _Mean(1), nn.Linear(width, outputs)
+        )
 
     return net
 

@@ -19,7 +19,7 @@ from optuna.distributions import (
 from optuna.trial import Trial
 
 from dl4all.nn.module import Module
-from dl4all.scheduler.device.current import chosen, set_default_device
+from dl4all.scheduler.device.current import default_device
 from dl4all.search.choices import Draw
 from dl4all.search.limits import CostLimits, costs
 from dl4all.search.space import Space
@@ -63,16 +63,14 @@ class FailedTrial(TrialOutcome):
 
 def computed(space: Space, objective: Objective, trial: Trial, device: str, objectives: int) -> TrialOutcome:
     """Compute a trial on a device, which is the default one meanwhile."""
-    begun, before = time.monotonic(), chosen()
-    set_default_device(device)
+    begun = time.monotonic()
     try:
-        outcome = _computed(space, objective, trial, device, objectives)
+        with default_device(device):
+            outcome = _computed(space, objective, trial, device, objectives)
     except optuna.TrialPruned:
         outcome = PrunedTrial()
     except Exception as error:  # noqa: BLE001  # a network that fails is an answer, and the search goes on
         outcome = FailedTrial(error="".join(traceback.format_exception(error)))
-    finally:
-        set_default_device(before)
     outcome.seconds = time.monotonic() - begun
     return outcome
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from dl4all import config
 from dl4all.errors import BackendMissingError, UnknownDeviceError
@@ -40,6 +41,18 @@ def set_default_device(name: str | Device | None) -> None:
     """
     global _default
     _default = None if name is None else device(name)
+
+
+@contextlib.contextmanager
+def default_device(name: str | Device) -> Iterator[Device]:
+    """The block in which ``device="auto"`` means a device in all threads, whichever this one has entered."""
+    global _default
+    before, _default = _default, device(name)
+    try:
+        with _default as entered:
+            yield entered
+    finally:
+        _default = before
 
 
 def get_default_device() -> Device:

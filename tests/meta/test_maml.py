@@ -139,6 +139,25 @@ def test_training_on_each_device(device: str) -> None:
     assert loss.item() < 0.1 < float(np.var(parts[3]))
 
 
+@pytest.mark.parametrize("make", [dl.meta.MAML, dl.meta.ANIL, dl.meta.MetaSGD])
+def test_tasks_of_several_devices_are_those_of_one(make: Any) -> None:
+    tasks, found = 11, []
+    draw = np.random.default_rng(0)
+    x = [draw.standard_normal((tasks, 5, 8)).astype(np.float32) for _ in range(2)]
+    y = [draw.integers(0, 3, (tasks, 5)) for _ in range(2)]
+    for devices in (["cpu"], ["vulkan:0", "kompute:0"]):
+        dl.manual_seed(0)
+        net = dl.nn.Sequential(dl.nn.Linear(8, 16), dl.nn.Tanh(), dl.nn.Linear(16, 3))
+        algorithm = make(net, lr=0.2)
+        losses = dl.parallel(dl.meta.TaskLosses(algorithm, F.cross_entropy, 3), devices)
+        made = losses(*(dl.tensor(part) for part in (x[0], y[0], x[1], y[1])))
+        made.mean().backward()
+        found.append([made, *(parameter.grad for parameter in algorithm.parameters())])
+    assert found[0][0].shape == (tasks,)
+    for one, several in zip(*found, strict=True):
+        np.testing.assert_allclose(several.detach().numpy(), one.detach().numpy(), rtol=1e-4, atol=1e-6)
+
+
 def test_a_compiled_loss_is_the_plain_one() -> None:
     maml = dl.meta.MAML(dl.nn.Sequential(dl.nn.Linear(3, 4), dl.nn.Tanh(), dl.nn.Linear(4, 1)), lr=0.1)
     rest = [dl.tensor(numbers(4 + n, 5, size).astype(np.float32)[:4]) for n, size in enumerate((3, 1, 3, 1))]
@@ -268,3 +287,21 @@ def test_reptile_goes_to_the_mean_of_its_learners(device: str) -> None:
         wanted = before[name] + 0.25 * (mean - before[name])
         np.testing.assert_allclose(parameter.detach().numpy(), wanted, rtol=1e-5, atol=1e-6)
         assert parameter.requires_grad
+
+
+@pytest.mark.parametrize("device", ["cpu", "vulkan:0"])
+def test_compiled_losses_of_classes(device: str) -> None:
+    dl.manual_seed(0)
+    maml = dl.meta.MAML(dl.nn.Linear(6, 3), lr=0.3).to(device)
+    x = dl.tensor(numbers(TASKS, 5, 6).astype(np.float32), device=device)
+    labels = np.random.default_rng(1).integers(0, 3, (TASKS, 5))
+
+    def loss(x: dl.Tensor, y: dl.Tensor) -> dl.Tensor:
+        return maml.loss((x, y), (x * 0.5, y), F.cross_entropy, steps=2)
+
+    compiled = dl.compile(loss)
+    for turn in range(3):
+        y = dl.tensor((labels + turn) % 3, device=device)
+        np.testing.assert_allclose(compiled(x, y).detach().numpy(), loss(x, y).detach().numpy(), rtol=1e-5)
+    with pytest.raises(ArgumentError, match="target 7 is not one of 3 classes"):
+        compiled(x, dl.tensor(np.where(labels == 1, 7, labels), device=device)).tolist()

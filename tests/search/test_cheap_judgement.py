@@ -35,6 +35,13 @@ READY = {
 }
 
 
+def test_transformers_tell_orders_apart() -> None:
+    net, _, _ = READY["transformer"]
+    space = dl.search.Space(net)
+    model, x = space.build(space.draw(seed=0)).eval(), dl.rand(1, 7, 3)
+    assert np.abs((model(x) - model(x[:, [6, 5, 4, 3, 2, 1, 0]])).detach().numpy()).max() > 1e-3
+
+
 @pytest.mark.parametrize("name", READY)
 def test_ready_made_spaces_train(name: str) -> None:
     net, shape, classes = READY[name]

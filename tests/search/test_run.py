@@ -10,6 +10,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -485,3 +486,18 @@ def test_given_values_are_tried_first(tmp_path: Path) -> None:
     assert [trial.params["outputs"] for trial in again.trials].count(29) == 1, "they are tried once"
     with pytest.raises(ArgumentError, match="'width' is no hyperparameter of the space"):
         run(two, size, trials=1, first=[{"width": 2}])
+
+
+def test_trials_have_their_device_whichever_is_entered() -> None:
+    def place(model: dl.nn.Module, trial: Any) -> float:
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(dl.zeros(1).device))
+        thread.start()
+        thread.join()
+        assert [str(dl.zeros(1).device), *map(str, seen)] == ["vulkan:0"] * 2
+        return 1.0
+
+    with dl.device("cpu"):
+        study = run(net, place, devices=["vulkan:0"], trials=2)
+        assert str(dl.get_default_device()) == "cpu"
+    assert states(study) == {"COMPLETE": 2}

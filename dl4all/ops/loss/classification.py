@@ -16,7 +16,7 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import KERNEL_REFUSALS
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
-from dl4all.ops.elementwise.comparison import eq, ne
+from dl4all.ops.elementwise.comparison import eq, ge
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing import device_indices
 from dl4all.ops.indexing.indices import Indices, integer_indices
@@ -28,7 +28,7 @@ from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.views import reshape, unsqueeze
 from dl4all.ops.reduce.softmax_function import log_softmax
 from dl4all.ops.reduce.sums import sum
-from dl4all.ops.vmap.batched_tensor import levels_of, unwrap
+from dl4all.ops.vmap.batched_tensor import levels_of, unwrap, wrap
 from dl4all.scheduler import listeners
 
 
@@ -235,14 +235,17 @@ def _in_vmap(*operands: Any) -> bool:
 def _loss_in_vmap(
     name: str, scores: Any, target: Array, weight: Any, ignore_index: int, reduction: str, smoothing: float
 ) -> Any:
-    """The loss within ``vmap``, where targets cannot be read on the host and are compared with each class."""
+    """The loss within ``vmap``, where targets are compared with each class."""
     axis, ndim = _class_axis(scores), len(scores.shape)
     classes, shape = scores.shape[axis], scores.shape[:axis] + scores.shape[axis + 1 :]
     if not isinstance(target, TensorBase):
         target = from_host(type(scores).result_class, np.asarray(target), scores.device, copy=True)
     if target.shape != shape:
         raise ShapeError(f"[{name}] expected targets of shape {shape}, got {target.shape}")
-    _ignored(name, integer_indices(name, unwrap(target, levels_of([target]))), classes, ignore_index)
+    levels = levels_of([target])
+    whole = unwrap(target, levels)  # of all samples
+    indices = class_indices(name, whole, whole.shape, whole, classes, ignore_index).on(whole)
+    target = wrap(reshape(indices, whole.shape), levels)
     class_shape = tuple(-1 if i == axis else 1 for i in range(ndim))
     class_numbers = from_host(type(scores).result_class, np.arange(classes), scores.device, copy=False)
     is_target = eq(unsqueeze(target, axis), reshape(class_numbers, class_shape))
@@ -252,7 +255,7 @@ def _loss_in_vmap(
         expected = expected * (1 - smoothing) + smoothing / classes
     if weight is not None:
         expected = expected * reshape(weight, class_shape)
-    counts = ne(target, ignore_index)
+    counts = ge(target, 0)  # those that are not ignored
     losses = where(counts, -sum(where(eq(expected, 0), 0.0, scores * expected), axis), 0.0)
     if reduction != "mean":
         return reduced(losses, reduction)
