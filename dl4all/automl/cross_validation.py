@@ -84,22 +84,23 @@ class CrossValidation:
     def __call__(self, _: Any, trial: Trial) -> float:
         """The loss of a trial, whose networks and predictions are written to its folder."""
         x = self.features(trial.params)[1]
-        place = self.folder / str(trial.number)
-        place.mkdir(parents=True, exist_ok=True)
-        predicted, loss = [], math.nan
+        networks, predicted, loss = [], [], math.nan
         for number, (rows, held) in enumerate(self.folds):
             if number and trial.number and time.time() > self.until:
                 raise optuna.TrialPruned
-            network = self.trained(trial.params, rows, self.until, number)
-            save(network.state_dict(), place / f"{number}.safetensors")
-            predicted.append(self.targets.predictions(outputs(network, x[held])))
+            networks.append(self.trained(trial.params, rows, self.until, number))
+            predicted.append(self.targets.predictions(outputs(networks[-1], x[held])))
             judged = np.concatenate([held for _, held in self.folds[: number + 1]])
             loss = self.targets.loss(np.concatenate(predicted), self.y[judged])
             trial.report(loss, number)
             if number + 1 < len(self.folds) and trial.should_prune():
                 raise optuna.TrialPruned
+        place = self.folder / str(trial.number)
+        place.mkdir(parents=True, exist_ok=True)
+        for number, network in enumerate(networks):
+            save(network.state_dict(), place / f"{number}.safetensors")
         np.save(place / "predictions.npy", np.concatenate(predicted))
-        trial.set_user_attr("parameters", sum(p.numel() for p in network.parameters()))
+        trial.set_user_attr("parameters", sum(p.numel() for p in networks[0].parameters()))
         return loss
 
     def trained(

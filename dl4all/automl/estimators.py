@@ -23,7 +23,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from dl4all import nn
-from dl4all.automl.cross_validation import CrossValidation, folds_of
+from dl4all.automl.cross_validation import CrossValidation, Fold, folds_of
 from dl4all.automl.ensemble import greedy_selection
 from dl4all.automl.features import features_of
 from dl4all.automl.networks import NetworkSpace
@@ -31,6 +31,8 @@ from dl4all.automl.targets import ClassTargets, NumberTargets
 from dl4all.automl.training import outputs
 from dl4all.errors import ArgumentError, FileFormatError
 from dl4all.io.files import replaced
+from dl4all.scheduler.device.current import device as open_device
+from dl4all.scheduler.device.device import Device
 from dl4all.search.storage import study_of
 from dl4all.search.study import run
 
@@ -106,8 +108,9 @@ class _AutoEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         check_consistent_length(samples, encoded)
         if len(encoded) < 2:
             raise ValueError(f"[automl] expected at least 2 samples, got n_samples = {len(encoded)}")
-        with self._work_folder(samples, encoded) as folder:
-            work = self._cross_validation(samples, encoded, folder, until)
+        folds = folds_of(encoded, self._classes, self.cv, self.seed or 0)
+        with self._work_folder(samples, encoded, folds) as folder, self._device():
+            work = self._cross_validation(samples, encoded, folds, folder, until)
             study = run(
                 work.space,
                 work,
@@ -144,30 +147,28 @@ class _AutoEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             return np.inf
         return time.time() + 60 * (DEFAULT_MINUTES if self.minutes is None else self.minutes)
 
+    def _device(self) -> Device:
+        """The device of what is computed beside trials; to be entered."""
+        given = self.devices
+        return open_device(given if isinstance(given, str) and given != "all" else "auto")
+
     @contextlib.contextmanager
-    def _work_folder(self, samples: Any, encoded: Array) -> Iterator[Path]:
-        """The folder of the trials of these samples."""
+    def _work_folder(self, *of: Any) -> Iterator[Path]:
+        """The folder of the trials of these samples and folds."""
         if self.folder is None:
             with TemporaryDirectory(prefix="dl4all-automl-") as name:
                 yield Path(name)
             return
-        folder = Path(self.folder) / "trials" / joblib.hash((samples, encoded))
+        folder = Path(self.folder) / "trials" / joblib.hash(of)
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
 
-    def _cross_validation(self, samples: Any, encoded: Array, folder: Path, until: float) -> CrossValidation:
-        seed = 0 if self.seed is None else self.seed
+    def _cross_validation(
+        self, samples: Any, encoded: Array, folds: Sequence[Fold], folder: Path, until: float
+    ) -> CrossValidation:
         shape = features_of(samples).fit_transform(samples).shape[1:]
-        return CrossValidation(
-            samples,
-            self.targets_,
-            encoded,
-            folds_of(encoded, self._classes, self.cv, seed),
-            NetworkSpace(shape, self.targets_.outputs(encoded), self._classes),
-            folder,
-            seed,
-            until,
-        )
+        space = NetworkSpace(shape, self.targets_.outputs(encoded), self._classes)
+        return CrossValidation(samples, self.targets_, encoded, folds, space, folder, self.seed or 0, until)
 
     def _take(self, study: Study, work: CrossValidation) -> None:
         """Take the ensemble, the winner and the leaderboard from a search.
@@ -234,16 +235,17 @@ class _AutoEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             raise ValueError(f"[automl] the estimator knows samples of shape {self._shape}, not {shape}")
         return samples
 
-    def _predictions(self, x: Any, members: Sequence[Member]) -> Array:
-        """Means of what the networks of members say: probabilities, or scaled numbers."""
+    def _predictions(self, x: Any) -> Array:
+        """Means of what the networks of the ensemble say: probabilities, or scaled numbers."""
         check_is_fitted(self)
         samples = self._samples(x, reset=False)
         total: Any = 0.0
-        for member in members:
-            features = member.features.transform(samples)
-            for network in member.networks:
-                found = self.targets_.predictions(outputs(network, features))
-                total = total + found * (member.weight / len(member.networks))
+        with self._device():
+            for member in self.members_:
+                features = member.features.transform(samples)
+                for network in member.networks:
+                    found = self.targets_.predictions(outputs(network, features))
+                    total = total + found * (member.weight / len(member.networks))
         return np.asarray(total)
 
     def predict(self, X: Any) -> Array:
@@ -253,8 +255,8 @@ class _AutoEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             NotFittedError: there was no fit.
             ValueError: samples are not those of the fit.
         """
-        check_is_fitted(self)
-        return np.asarray(self.targets_.decoded(self._predictions(X, self.members_)))
+        predictions = self._predictions(X)
+        return np.asarray(self.targets_.decoded(predictions))
 
     def save(
         self, folder: str | Path, *, data: str | Path = "data.csv", reading: dict[str, Any] | None = None
@@ -350,8 +352,7 @@ class AutoClassifier(ClassifierMixin, _AutoEstimator):  # type: ignore[misc]
             NotFittedError: there was no fit.
             ValueError: samples are not those of the fit.
         """
-        check_is_fitted(self)
-        return self._predictions(X, self.members_)
+        return self._predictions(X)
 
 
 class AutoRegressor(RegressorMixin, _AutoEstimator):  # type: ignore[misc]

@@ -102,7 +102,7 @@ class NetworkSpace:
                 before *= width
             act, dropout = s.choice("activation", ACTIVATIONS), s.floating("dropout", 0.0, 0.5)
             norm, residual = s.choice("norm", [False, True]), s.choice("residual", [False, True])
-            width = s.integer("width", 16, 512, log=True)
+            width = s.integer("width", 16, 256, log=True)
             for number in range(depth):
                 block = [
                     nn.Linear(before, width),

@@ -38,11 +38,14 @@ class ClassTargets:
         """The classes' numbers (N,) of labels (N,).
 
         Raises:
-            ArgumentError: all are the same.
-            ValueError: they are no labels.
+            ArgumentError: all are the same, or they are no labels.
+            ValueError: they are missing, or of more axes.
         """
         found = column_or_1d(check_array(y, ensure_2d=False, dtype=None), warn=True)
-        check_classification_targets(found)
+        try:
+            check_classification_targets(found)
+        except ValueError as error:
+            raise ArgumentError(f"[automl] targets are to be classes: {error}") from None
         self._encoder = LabelEncoder().fit(found)
         self.labels = self._encoder.classes_
         if len(self.labels) < 2:
@@ -92,11 +95,14 @@ class NumberTargets:
         """Numbers (N,) or (N, outputs), scaled to mean 0 and deviation 1, as (N, outputs).
 
         Raises:
-            ValueError: they are no finite numbers, or of more axes.
+            ArgumentError: they are no finite numbers, or of more axes.
         """
-        found = check_array(y, ensure_2d=False, dtype=np.float64)
+        try:
+            found = check_array(y, ensure_2d=False, dtype=np.float64)
+        except ValueError as error:
+            raise ArgumentError(f"[automl] targets are to be finite numbers: {error}") from None
         if found.ndim > 2:
-            raise ValueError(f"[automl] expected targets (N,) or (N, outputs), got shape {found.shape}")
+            raise ArgumentError(f"[automl] expected targets (N,) or (N, outputs), got shape {found.shape}")
         self._single = found.ndim == 1
         self._scaler = StandardScaler()
         return np.asarray(self._scaler.fit_transform(found.reshape(len(found), -1)), np.float32)

@@ -87,7 +87,7 @@ def write_winner(
         data=str(data),
         reading=reading,
         settings="".join(f"    {name}={value!r},\n" for name, value in changed.items()),
-        seed=0 if estimator.seed is None else estimator.seed,
+        seed=estimator.seed or 0,
         network=source(network, "    "),
         features=f"table_features(x, {scaler!r})" if scaler else "ChannelScaler()",
         targets=f"{type(targets).__name__}()",

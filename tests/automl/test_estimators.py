@@ -158,6 +158,8 @@ def test_searches_on_other_devices(devices: Any) -> None:
     x, y = load_iris(return_X_y=True)
     found = dl.automl.AutoClassifier(trials=4, seed=0, cv=2, devices=devices).fit(x, y)
     assert found.score(x, y) > 0.9
+    alone = devices if isinstance(devices, str) else dl.get_default_device()
+    assert {str(p.device) for p in found.winner_.networks[0].parameters()} == {str(alone)}
     used = set(found.leaderboard_["device"].dropna())
     assert used <= set(devices if isinstance(devices, list) else [devices])
     assert len(used) == (2 if isinstance(devices, list) else 1)
@@ -191,7 +193,7 @@ def test_tiny_and_uneven_tables() -> None:
         ({"cv": 1}, [0, 1, 0, 1], "at least 2 folds, got cv=1"),
         ({"resume": True}, [0, 1, 0, 1], "needs the folder="),
         ({}, [0, 1, 0], "inconsistent numbers of samples"),
-        ({}, [0.5, 1.25, 0.1, 2.0], "Unknown label type"),
+        ({}, [0.5, 1.25, 0.1, 2.0], "targets are to be classes: Unknown label type"),
         ({}, [0.0, np.nan, 1.0, 1.0], "NaN"),
         ({}, None, "requires y"),
     ],
@@ -200,6 +202,10 @@ def test_fits_that_cannot_be(settings: dict[str, Any], y: Any, match: str) -> No
     x = np.random.default_rng(0).normal(size=(4, 2))
     with pytest.raises(ValueError, match=match):
         AutoClassifier(**{"trials": 1, **settings}).fit(x, y)
+    with pytest.raises(ArgumentError, match="finite numbers: could not convert"):
+        AutoRegressor(trials=1).fit(x, list("abab"))
+    with pytest.raises(ValueError, match="unique column names"):
+        AutoRegressor(trials=1).fit(pd.DataFrame(x, columns=["a", "a"]), range(4))
     with pytest.raises(ArgumentError, match="no column has two different values"):
         AutoClassifier(trials=1).fit(np.ones((4, 2)), [0, 1, 0, 1])
     with pytest.raises(NotFittedError):
@@ -247,8 +253,11 @@ def test_a_search_that_was_killed_goes_on(tmp_path: Path) -> None:
     assert {trial.number for trial in found.study_.trials} == set(range(len(found.study_.trials)))
     assert len(found.leaderboard_) >= 5, "four trials and the ensemble"
     assert found.score(x, y) > 0.9
-    other = AutoClassifier(trials=1, folder=tmp_path, resume=True).fit(x[::-1], y[::-1])
-    assert len(other.study_.trials) == 1, "other samples are another search"
+    for other in (
+        AutoClassifier(trials=1, folder=tmp_path, resume=True).fit(x[::-1], y[::-1]),
+        AutoClassifier(trials=1, folder=tmp_path, resume=True, cv=2).fit(x, y),
+    ):
+        assert len(other.study_.trials) == 1, "other samples, or folds, are another search"
 
 
 def test_everything_is_written_and_the_winner_can_be_trained_again(tmp_path: Path) -> None:

@@ -162,9 +162,13 @@ def test_ensembles_are_no_worse_than_their_best_network() -> None:
         def loss(guess: Any, truth: Any = truth) -> float:
             return float(np.square(guess - truth).mean())
 
+        def mean(weights: Any, guesses: Any = guesses) -> Any:
+            return sum(w * g for w, g in zip(weights, guesses, strict=True))
+
         weights = dl.automl.greedy_selection(guesses, loss)
+        of_rounds = [loss(mean(dl.automl.greedy_selection(guesses, loss, rounds))) for rounds in range(1, 50)]
+        assert of_rounds == sorted(of_rounds, reverse=True), "more rounds are never worse"
         assert weights.sum() == pytest.approx(1)
-        mean = sum(w * g for w, g in zip(weights, guesses, strict=True))
-        assert loss(mean) < min(map(loss, guesses))
+        assert loss(mean(weights)) < min(map(loss, guesses))
     alone = dl.automl.greedy_selection([truth, truth + 1], loss)
     assert alone.tolist() == [1.0, 0.0]

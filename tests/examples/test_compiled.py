@@ -15,8 +15,8 @@ from dl4all.graph.run.compiled import CompileWarning
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 TIME = re.compile(r"[\d.]+ ms per image")
-OF_OTHERS = ("torch_", "keras_", "mnist_processes", "serve_digits", "search_digits")
-"""Examples that other tests have: PyTorch's and Keras's, one of several processes, a server and a search."""
+OF_OTHERS = ("torch_", "keras_", "mnist_processes", "serve_digits", "search_")
+"""Examples that other tests have: PyTorch's and Keras's, one of several processes, a server, and searches."""
 
 CASES = {
     "xor": ("--epochs", "60"),
@@ -31,6 +31,7 @@ CASES = {
     "digits_vae": ("--epochs", "1"),
     "attention_map": ("--steps", "12"),
     "sinusoid_maml": ("--steps", "12"),
+    "oneshot_digits": ("--steps", "6"),
 }
 NEEDS = {
     "spiral": "matplotlib",
