@@ -62,7 +62,7 @@ LAYERS = (
     ("dl4all.multi_device.data_parallel", "dl4all.multi_device.pipeline", "dl4all.multi_device.serving"),
     ("dl4all.nn.parallel",),
     ("dl4all.training", "dl4all.onnx", "dl4all.search"),
-    ("dl4all.automl",),
+    ("dl4all.automl", "dl4all.llm"),
     ("dl4all.pytorch",),
     ("dl4all.pytorch.missing", "dl4all.pytorch.names"),
     ("dl4all.serving",),
@@ -96,7 +96,9 @@ OUTSIDE = {
     "pandas": "dl4all.automl dl4all.cli.processes.automl",
     "sklearn": "dl4all.automl dl4all.cli.processes.automl",
     "joblib": "dl4all.automl",
-    "jinja2": "dl4all.automl.report",
+    "jinja2": "dl4all.automl.report dl4all.llm.tokenizer",
+    "tokenizers": "dl4all.llm.tokenizer",
+    "huggingface_hub": "dl4all.llm.model_files",
 }
 
 

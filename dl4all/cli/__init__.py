@@ -12,9 +12,11 @@ from dl4all.pytorch.names.version import __version__
 COMMANDS = {
     "automl": "Find a network for a table, pictures or series, and write a report.",
     "bench": "Measure how fast this machine's devices are.",
+    "chat": "Talk with a language model.",
     "convert": "Write weights in another format.",
     "devices": "List the devices of this machine.",
     "doctor": "Check drivers, libraries, permissions and a computation.",
+    "generate": "Print what a language model says after a prompt.",
     "inspect": "Tell what is in an ONNX model.",
     "launch": "Run a script in several processes that train together.",
     "parameter-server": "Keep parameters for processes that train without waiting for each other.",
@@ -33,7 +35,9 @@ COMMANDS = {
 
 MODULES = {
     "automl": ("processes.automl", "automl"),
+    "chat": ("llm.chat", "chat"),
     "convert": ("model_files", "convert"),
+    "generate": ("llm.generate", "generate"),
     "inspect": ("model_files", "inspect_model"),
     "launch": ("processes.launch", "launch"),
     "parameter-server": ("processes.parameter_server", "parameter_server"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -81,6 +81,13 @@ def load_weights(
         >>> load_weights(path)["fc.bias"].shape
         (10,)
     """
+    return dict(each_weight(path, max_tensors=max_tensors, key=key))
+
+
+def each_weight(
+    path: StrPath, *, max_tensors: int = MAX_TENSORS, key: str | None = None
+) -> Iterator[tuple[str, Array]]:
+    """Names and arrays of a weight file, as :func:`load_weights` reads them; of safetensors one by one."""
     limits = limits_of("load_weights", max_tensors)
     with opened(path) as file:
         start = file.read(64)
@@ -88,12 +95,13 @@ def load_weights(
             # A safetensors header starts with "{" after its 8-byte length. The suffix only improves the
             # message about a file whose first bytes are damaged.
             if start[8:9] == b"{" or Path(path).suffix == ".safetensors":
-                return _read_safetensors(path, file, limits)
+                yield from _read_safetensors(path, file, limits)
+                return
             raise Malformed(
                 f"is in no format that dl4all reads (safetensors, and PyTorch state dicts .pth and .pt); "
                 f"it starts with {start[:16]!r}"
             )
-    return load_torch(path, max_tensors=max_tensors, key=key)
+    yield from load_torch(path, max_tensors=max_tensors, key=key).items()
 
 
 def save_weights(path: StrPath, arrays: Mapping[str, Array | Tensor]) -> None:
@@ -128,7 +136,7 @@ def save_weights(path: StrPath, arrays: Mapping[str, Array | Tensor]) -> None:
             raise OSError(f"{target}: cannot be written: {error}") from error
 
 
-def _read_safetensors(path: StrPath, file: BinaryIO, limits: ReadLimits) -> dict[str, Array]:
+def _read_safetensors(path: StrPath, file: BinaryIO, limits: ReadLimits) -> Iterator[tuple[str, Array]]:
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
     if length <= file.seek(0, os.SEEK_END):  # otherwise it is damaged
@@ -148,7 +156,6 @@ def _read_safetensors(path: StrPath, file: BinaryIO, limits: ReadLimits) -> dict
     file.seek(8)
     entries = json.loads(file.read(length))
     limits.check(len(entries.keys() - {"__metadata__"}))
-    arrays: dict[str, Array] = {}
     for name, entry in entries.items():
         if name == "__metadata__":
             continue
@@ -157,8 +164,7 @@ def _read_safetensors(path: StrPath, file: BinaryIO, limits: ReadLimits) -> dict
         begin, end = entry["data_offsets"]
         file.seek(8 + length + begin)
         raw = read_bytes(file, end - begin, brief(name))
-        arrays[name] = decode(raw, _ELEMENTS[entry["dtype"]]).reshape(entry["shape"])
-    return arrays
+        yield name, decode(raw, _ELEMENTS[entry["dtype"]]).reshape(entry["shape"])
 
 
 def _storable(name: object, array: Array | Tensor) -> Array:

@@ -6,6 +6,7 @@ Functions whose names end with ``_`` change a tensor in place and return it, as 
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import numpy as np
@@ -21,8 +22,9 @@ from dl4all.ops.indexing.inplace import begin_change
 from dl4all.ops.memory.copy import fill_with, overwrite
 from dl4all.ops.random.distributions import unit_numbers
 from dl4all.ops.random.generator import Generator, default_generator
+from dl4all.runtime.scopes import ScopedSetting, assigned
 from dl4all.tensor.arguments import checked_shape
-from dl4all.tensor.creation import filled, from_numpy
+from dl4all.tensor.creation import empty, filled, from_numpy
 from dl4all.tensor.random import uniform
 from dl4all.tensor.tensor import Tensor
 
@@ -415,6 +417,33 @@ def _assign(tensor: Tensor, values: npt.NDArray[Any]) -> Tensor:
 
 # Initial values of layers, as new tensors on the CPU
 
+_skipped = ScopedSetting(False)
+
+
+def skipping() -> AbstractContextManager[None]:
+    """The block in which layers get memory without values, for weights that are read afterwards.
+
+    Example:
+        >>> import dl4all as dl
+        >>> with dl.nn.init.skipping():
+        ...     layer = dl.nn.Linear(2, 3)
+        >>> layer.weight.shape
+        (3, 2)
+    """
+    return assigned(_skipped, True)
+
+
+def standard_normal(shape: Shape) -> Tensor:
+    """Normal numbers of mean 0 and deviation 1, on the CPU.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.nn.init.standard_normal((3, 4)).shape
+        (3, 4)
+    """
+    made = empty(shape, device="cpu")
+    return made if _skipped.value else normal_(made)
+
 
 def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Tensor:
     """Uniform numbers that keep the variance of the activations (He initialization), on the CPU.
@@ -430,7 +459,7 @@ def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Tensor:
     fan_in, _ = fan_in_and_out(shape)
     slope = real("kaiming_uniform", "a", a)
     bound = math.sqrt(6 / ((1 + slope * slope) * fan_in)) if fan_in else 0.0
-    return from_numpy(uniform(shape, -bound, bound))
+    return _between(shape, bound)
 
 
 def fan_in_uniform(shape: Shape, fan_in: int) -> Tensor:
@@ -442,8 +471,11 @@ def fan_in_uniform(shape: Shape, fan_in: int) -> Tensor:
         True
     """
     integer("init", "the number of inputs", fan_in, least=0)
-    bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
-    return from_numpy(uniform(shape, -bound, bound))
+    return _between(shape, 1 / math.sqrt(fan_in) if fan_in else 0.0)
+
+
+def _between(shape: Shape, bound: float) -> Tensor:
+    return empty(shape, device="cpu") if _skipped.value else from_numpy(uniform(shape, -bound, bound))
 
 
 def zeros(shape: Shape) -> Tensor:

@@ -20,6 +20,7 @@ CLI = Path(dl.__file__).parent / "cli"
 CALL = "import sys; sys.argv[1:] = {}; from dl4all.cli import main; main()"
 HELPERS = {
     "checks",
+    "llm.options",
     "mode_ladder",
     "mode_picture",
     "model_inputs",

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE = {
     "architecture.md": "tests/test_recipes.py puts its blocks into files",
     "distributed.md": "tests/distributed/test_scripts.py runs its blocks in two processes",
+    "language-models.md": "tests/llm/test_loading.py runs them with a tiny model",
     "processes.md": "tests/attacks/test_fork.py runs its blocks as scripts",
     "walkthrough.md": "tests/docs/test_walkthrough.py writes its blocks into files and runs its commands",
 }

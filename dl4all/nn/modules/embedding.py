@@ -15,7 +15,7 @@ from dl4all.ops.core import tape
 from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.ops.memory.copy import fill_with
 from dl4all.tensor.arguments import DeviceLike
-from dl4all.tensor.creation import empty, from_numpy
+from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
 
@@ -251,7 +251,7 @@ def _table(name: str, count: int, size: int, values: Tensor | None, requires_gra
         ShapeError: the given ones have another shape.
     """
     if values is None:
-        return Parameter(init.normal_(empty((count, size), device="cpu")), requires_grad)
+        return Parameter(init.standard_normal((count, size)), requires_grad)
     if values.shape != (count, size):
         raise ShapeError(f"[{name}] expected vectors of shape {(count, size)}, got {values.shape}")
     return Parameter(values, requires_grad)

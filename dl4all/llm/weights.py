@@ -1,0 +1,100 @@
+"""Weights of files, by the names that the decoder has for them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dl4all.errors import FileFormatError, WeightsError
+from dl4all.io.weights import each_weight
+from dl4all.llm.decoder import Decoder
+from dl4all.llm.families import DecoderConfig
+from dl4all.nn.parameter import Parameter
+from dl4all.scheduler.device.device import Device
+from dl4all.tensor.creation import from_numpy
+
+Array = npt.NDArray[Any]
+PREFIXES = (r"^language_model\.", r"^(model|transformer)\.", r"^language_model\.")
+IGNORED = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias)$")
+"""Tables that some files have beside the weights."""
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a folder: those of its index, or all.
+
+    Raises:
+        FileFormatError: there is none, or the index is damaged.
+    """
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise FileFormatError(f"[llm] {index} is damaged: {error}") from error
+        if any(not isinstance(name, str) or Path(name).name != name for name in names):
+            raise FileFormatError(f"[llm] {index} names files outside its folder")
+        return [folder / name for name in names]
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise FileFormatError(f"[llm] {folder} has no safetensors files")
+    return files
+
+
+def load_weights_into(model: Decoder, files: list[Path], device: Device, dtype: np.dtype[Any]) -> None:
+    """Read weights one by one in the place of those that are there, so that only one is there twice.
+
+    Args:
+        device, dtype: of the weights.
+
+    Raises:
+        FileFormatError: a file is missing or damaged.
+        WeightsError: a tensor has another shape, is not the model's, or is missing.
+    """
+    own = dict(model.named_parameters())
+    missing = set(own)
+    for file in files:
+        for name, array in each_weight(file):
+            for ours, part in renamed(model.config, name, array):
+                if ours not in own:
+                    raise WeightsError(f"[llm] {file.name} has {name}, which the model has not")
+                if own[ours].shape != part.shape:
+                    raise WeightsError(
+                        f"[llm] {name} of {file.name} is {part.shape}, the model's {ours} {own[ours].shape}"
+                    )
+                widened = model.config.rules.gemma and "norm" in ours  # 1 + w needs all its digits
+                stored = np.ascontiguousarray(part).astype(np.float32 if widened else dtype, copy=False)
+                layer, _, leaf = ours.rpartition(".")
+                setattr(model.get_submodule(layer), leaf, Parameter(from_numpy(stored, device)))
+                missing.discard(ours)
+    if missing:
+        raise WeightsError(f"[llm] no file has {', '.join(sorted(missing)[:5])} ({len(missing)} in all)")
+
+
+def renamed(config: DecoderConfig, name: str, array: Array) -> Iterator[tuple[str, Array]]:
+    """The model's names and arrays of one array of a file."""
+    if IGNORED.search(name) or (config.tied and name.endswith("lm_head.weight")):
+        return
+    for prefix in PREFIXES:
+        name = re.sub(prefix, "", name)
+    for old, new in config.rules.names:
+        name = re.sub(old, new, name)
+    if config.rules.plain and array.ndim == 2 and name.startswith("layers"):
+        array = array.T
+    if config.rules.gemma and "norm" in name:
+        array = array.astype(np.float32) + np.float32(1)
+    heads, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    for fused, parts, cuts in (
+        ("qkv_proj", ("q_proj", "k_proj", "v_proj"), [heads, heads + kv]),
+        ("gate_up_proj", ("gate_proj", "up_proj"), [config.inner]),
+    ):
+        if f".{fused}." in name:
+            for part, piece in zip(parts, np.split(array, cuts, 0), strict=True):
+                yield name.replace(fused, part), piece
+            return
+    yield name, array
