@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dl4all.automl.features import ChannelScaler, table_features
     from dl4all.automl.layers import LastState, PeriodicEmbedding, Residual
     from dl4all.automl.networks import NetworkSpace, source, training_settings
-    from dl4all.automl.samples import Samples, is_classification, read, windows
+    from dl4all.automl.samples import LabelledSamples, is_classification, read, windows
     from dl4all.automl.targets import ClassTargets, NumberTargets
     from dl4all.automl.training import TrainingSettings, outputs, train
 
@@ -32,12 +32,12 @@ MODULES = {
     "AutoRegressor": "estimators",
     "ChannelScaler": "features",
     "ClassTargets": "targets",
+    "LabelledSamples": "samples",
     "LastState": "layers",
     "NetworkSpace": "networks",
     "NumberTargets": "targets",
     "PeriodicEmbedding": "layers",
     "Residual": "layers",
-    "Samples": "samples",
     "TrainingSettings": "training",
     "greedy_selection": "ensemble",
     "is_classification": "samples",
@@ -55,12 +55,12 @@ __all__ = [
     "AutoRegressor",
     "ChannelScaler",
     "ClassTargets",
+    "LabelledSamples",
     "LastState",
     "NetworkSpace",
     "NumberTargets",
     "PeriodicEmbedding",
     "Residual",
-    "Samples",
     "TrainingSettings",
     "greedy_selection",
     "is_classification",

@@ -18,12 +18,18 @@ MOST_CLASSES = 20
 """Different whole numbers of a target up to which they are taken for classes."""
 
 
-class Samples(NamedTuple):
+class LabelledSamples(NamedTuple):
     """Samples of a file.
 
     Attributes:
         x: a table, pictures (N, C, height, width) from 0 to 255, or series (N, C, steps).
         y: targets (N,), or None where the file has none.
+
+    Example:
+        >>> import dl4all as dl
+        >>> import numpy as np
+        >>> dl.automl.LabelledSamples(np.zeros((2, 1, 5)), None).x.shape
+        (2, 1, 5)
     """
 
     x: Any
@@ -32,7 +38,7 @@ class Samples(NamedTuple):
 
 def read(
     path: str | Path, target: str | None = None, *, window: int | None = None, size: int | None = None
-) -> Samples:
+) -> LabelledSamples:
     """Read samples and their targets.
 
     Args:
@@ -50,7 +56,7 @@ def read(
     Example:
         >>> import dl4all as dl
         >>> import pathlib
-        >>> _ = pathlib.Path("flowers.csv").write_text("length,kind\n1.5,a\n2.5,b\n")
+        >>> _ = pathlib.Path("flowers.csv").write_text("length,kind\\n1.5,a\\n2.5,b\\n")
         >>> x, y = dl.automl.read("flowers.csv", "kind")
         >>> list(x.columns), y.tolist()
         (['length'], ['a', 'b'])
@@ -72,14 +78,14 @@ def read(
     if window is not None:
         return windows(frame, target, window)
     if target is None:
-        return Samples(frame, None)
+        return LabelledSamples(frame, None)
     known = frame[frame[target].notna()]  # a row without its target has nothing to say
     if not len(known):
         raise ArgumentError(f"[automl] column {target!r} of {path} has no value")
-    return Samples(known.drop(columns=target), known[target].to_numpy())
+    return LabelledSamples(known.drop(columns=target), known[target].to_numpy())
 
 
-def windows(frame: pd.DataFrame, target: str | None, length: int) -> Samples:
+def windows(frame: pd.DataFrame, target: str | None, length: int) -> LabelledSamples:
     """Series of `length` rows of a table, each with the target's value in the row after them.
 
     Args:
@@ -108,9 +114,9 @@ def windows(frame: pd.DataFrame, target: str | None, length: int) -> Samples:
         raise ArgumentError(f"[automl] expected windows of 1 to {most} rows, got {length}")
     x = np.lib.stride_tricks.sliding_window_view(numbers.to_numpy(np.float32), length, axis=0)
     if target is None:
-        return Samples(np.ascontiguousarray(x), None)
+        return LabelledSamples(np.ascontiguousarray(x), None)
     y = numbers[target].to_numpy(np.float64)[length:]
-    return Samples(np.ascontiguousarray(x[:-1][~np.isnan(y)]), y[~np.isnan(y)])
+    return LabelledSamples(np.ascontiguousarray(x[:-1][~np.isnan(y)]), y[~np.isnan(y)])
 
 
 def is_classification(y: npt.NDArray[Any]) -> bool:
@@ -152,7 +158,7 @@ def _table(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _arrays(path: Path, target: str | None) -> Samples:
+def _arrays(path: Path, target: str | None) -> LabelledSamples:
     """The arrays of a file.
 
     Raises:
@@ -171,10 +177,10 @@ def _arrays(path: Path, target: str | None) -> Samples:
             + ("" if target is None else f", and one that is called {target!r}")
             + f"; beside that it has {', '.join(arrays) or 'none'}"
         )
-    return Samples(next(iter(arrays.values())), y)
+    return LabelledSamples(next(iter(arrays.values())), y)
 
 
-def _pictures(folder: Path, size: int | None) -> Samples:
+def _pictures(folder: Path, size: int | None) -> LabelledSamples:
     """The pictures of a folder: those of its subfolders with their names, or else its own ones."""
     from PIL import Image
 
@@ -203,4 +209,4 @@ def _pictures(folder: Path, size: int | None) -> Samples:
     for number, file in enumerate(files):
         resized = load_image(file).resize((side, side)).convert(mode)
         x[number] = np.asarray(resized).reshape(side, side, -1).transpose(2, 0, 1)
-    return Samples(x, labels)
+    return LabelledSamples(x, labels)

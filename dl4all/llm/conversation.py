@@ -29,8 +29,8 @@ class Conversation:
         >>> config = dl.llm.decoder_config({**sizes, "model_type": "llama", "num_attention_heads": 4})
         >>> conversation = dl.llm.Conversation(dl.llm.Decoder(config).eval(), tokenizer)
         >>> pieces = list(conversation.answer([{"role": "user", "content": "hello"}], 2))
-        >>> len(pieces), conversation.known
-        (2, [2, 0, 3])
+        >>> len(pieces), len(conversation.known)  # the last token was not computed with
+        (2, 4)
     """
 
     def __init__(self, model: Decoder, tokenizer: Tokenizer) -> None:
@@ -40,7 +40,7 @@ class Conversation:
         """Tokens that are in the cache."""
 
     def answer(self, messages: Sequence[Message], max_tokens: int = 512, **settings: Any) -> Iterator[Piece]:
-        """What the model says after messages, of which those that it knows already are not computed again.
+        """The answer to messages, of which those that are known already are not computed again.
 
         Args:
             messages: the whole talk: ``{"role": "user", "content": "..."}`` and so on.

@@ -21,7 +21,7 @@ Angles = tuple[Tensor, Tensor] | None
 
 
 class Tokens(NamedTuple):
-    """What the layers of one call share.
+    """The tensors that all layers of one call share.
 
     Attributes:
         angles: cosines and sines of the tokens' positions, for each layer.
@@ -107,7 +107,7 @@ class Attention(nn.Module):
         return y.reshape(n, heads, count, size)
 
 
-class FeedForward(nn.Module):
+class DecoderFeedForward(nn.Module):
     """Two linear layers with an activation between them, and a gate beside it in all families but GPT-2."""
 
     def __init__(self, config: DecoderConfig, inner: int) -> None:
@@ -138,10 +138,10 @@ class Experts(nn.Module):
         self.used, self.norm_topk = config.experts_used, config.norm_topk
         self.gate = nn.Linear(config.width, config.experts, bias=False)
         self.experts = nn.ModuleList(
-            [FeedForward(config, config.expert_inner) for _ in range(config.experts)]
+            [DecoderFeedForward(config, config.expert_inner) for _ in range(config.experts)]
         )
         if config.shared_inner:
-            self.shared_expert = FeedForward(config, config.shared_inner)
+            self.shared_expert = DecoderFeedForward(config, config.shared_inner)
             self.shared_expert_gate = nn.Linear(config.width, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ class DecoderLayer(nn.Module):
         self.input_layernorm, self.self_attn = Norm(config, width), Attention(config, layer)
         self.post_attention_layernorm = Norm(config, width)
         mixed = config.experts and layer not in config.dense_layers
-        self.mlp = Experts(config) if mixed else FeedForward(config, config.inner)
+        self.mlp = Experts(config) if mixed else DecoderFeedForward(config, config.inner)
         self.norms_after = config.rules.gemma > 1
         if self.norms_after:
             self.pre_feedforward_layernorm = Norm(config, width)

@@ -114,6 +114,13 @@ class DecoderConfig:
         windows: for each layer, how many tokens it sees, or None for all.
         ropes: for each layer, the settings of its rotary positions, or None for none.
         scale: factor of attention's products. score_cap, logit_cap: soft limits of scores.
+
+    Example:
+        >>> import dl4all as dl
+        >>> sizes = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2}
+        >>> made = dl.llm.decoder_config({**sizes, "model_type": "gemma", "num_attention_heads": 4})
+        >>> isinstance(made, dl.llm.DecoderConfig), made.tied
+        (True, True)
     """
 
     family: str

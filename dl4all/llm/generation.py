@@ -28,6 +28,11 @@ class Piece(NamedTuple):
         token: its number.
         text: what it adds to the text; empty within a character, or without a tokenizer.
         reason: why nothing follows: ``"stop"`` or ``"length"``; None where something does.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.llm.Piece(17, " the", None).text
+        ' the'
     """
 
     token: int
@@ -239,7 +244,7 @@ class StopTexts:
         self._held = ""
 
     def add(self, text: str) -> tuple[str, bool]:
-        """What is to be told, and whether the answer ends."""
+        """The text to be told, and whether the answer ends."""
         whole = self._held + text
         ends = [place for stop in self._texts if (place := whole.find(stop)) >= 0]
         if ends:
@@ -252,6 +257,6 @@ class StopTexts:
         return whole[: len(whole) - kept], False
 
     def end(self) -> str:
-        """What was held back."""
+        """The text that was held back."""
         held, self._held = self._held, ""
         return held

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from dl4all.errors import ArgumentError, BackendMissingError, ConfigError, FileFormatError
+from dl4all.errors import ArgumentError, BackendMissingError, ConfigError
 from dl4all.llm.decoder import Decoder
+from dl4all.llm.documents import read_json
 from dl4all.llm.families import decoder_config
 from dl4all.llm.tokenizer import Tokenizer
 from dl4all.llm.weights import load_weights_into, weight_files
@@ -17,7 +17,7 @@ from dl4all.scheduler.device.current import device as open_device
 from dl4all.scheduler.device.device import Device
 
 FILES = ["*.json", "*.safetensors", "*.jinja"]
-"""What is taken of a repository."""
+"""Files of a repository that are downloaded."""
 
 
 def load(
@@ -62,21 +62,6 @@ def load(
         model = Decoder(config)
     load_weights_into(model, weight_files(folder), open_device(device), kept)
     return model.eval(), Tokenizer.of_folder(folder)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The document of a file.
-
-    Raises:
-        FileFormatError: it is missing, or no object of JSON.
-    """
-    try:
-        document = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise FileFormatError(f"[llm] {path} cannot be read: {error}") from error
-    if not isinstance(document, dict):
-        raise FileFormatError(f"[llm] {path} has a {type(document).__name__}, expected an object")
-    return document
 
 
 def _folder(path_or_repo: str | Path, revision: str | None) -> Path:

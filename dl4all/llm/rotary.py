@@ -33,8 +33,8 @@ def rotary_tables(
 
     Example:
         >>> plain = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}
-        >>> rotary_tables(plain, 4, 2)[1].round(2).tolist()
-        [[0.0, 0.0, 0.0, 0.0], [0.84, 0.01, 0.84, 0.01]]
+        >>> (rotary_tables(plain, 4, 2)[1] * 100).astype(int).tolist()
+        [[0, 0, 0, 0], [84, 0, 84, 0]]
     """
     frequencies, factor = rotary_frequencies(settings, head_dim, positions)
     angles = np.arange(positions)[:, None] * np.concatenate([frequencies, frequencies])

@@ -13,10 +13,11 @@ import tokenizers
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from dl4all.errors import ArgumentError, FileFormatError
+from dl4all.llm.documents import read_json
 
 Message = Mapping[str, Any]
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""What a token decodes to that ends within a character."""
+"""Text of tokens that end within a character."""
 LONGEST = 1_000_000
 """Characters of a talk: templates come from files, and may repeat what they are given."""
 
@@ -140,7 +141,7 @@ class TextStream:
         self._begun = self._told = 0
 
     def add(self, token: int) -> str:
-        """What is to be told after one more token."""
+        """The text to be told after one more token."""
         self._tokens.append(token)
         text = self._tokenizer.decode(self._tokens[self._begun :])
         if text.endswith(UNFINISHED):
@@ -150,14 +151,12 @@ class TextStream:
         return text[len(before) :]
 
     def end(self) -> str:
-        """What is left: half a character, too."""
+        """The text that is left: half a character, too."""
         text = self._tokenizer.decode(self._tokens[self._begun :])
         return text[len(self._tokenizer.decode(self._tokens[self._begun : self._told])) :]
 
 
 def _document(path: Path) -> dict[str, Any]:
-    from dl4all.llm.model_files import read_json
-
     return read_json(path) if path.is_file() else {}
 
 

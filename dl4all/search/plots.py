@@ -53,7 +53,13 @@ def figures(study: Study) -> dict[str, Figure]:
 
 @contextlib.contextmanager
 def without_advice() -> Iterator[None]:
-    """The block in which Optuna's remarks on its own interface are not shown."""
+    """The block in which Optuna's remarks on its own interface are not shown.
+
+    Example:
+        >>> import dl4all as dl
+        >>> with dl.search.plots.without_advice():
+        ...     pass
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         warnings.filterwarnings("ignore", "PedAnovaImportanceEvaluator computes")  # targets are made for that
@@ -62,7 +68,14 @@ def without_advice() -> Iterator[None]:
 
 
 def targets(study: Study, number: int) -> tuple[Target | None, Target | None]:
-    """One of a study's values, and what is to be small for it; of a single one Optuna knows both."""
+    """One of a study's values, and what is to be small for it; of a single one Optuna knows both.
+
+    Example:
+        >>> import dl4all as dl
+        >>> import optuna
+        >>> dl.search.plots.targets(optuna.create_study(), 0)
+        (None, None)
+    """
     if len(study.directions) == 1:
         return None, None
     sign = -1 if study.directions[number].name == "MAXIMIZE" else 1

@@ -27,7 +27,7 @@ OPTIONS = (
     click.option("--repetition-penalty", default=1.0, show_default=True, help="Of tokens that were there."),
     click.option("--seed", type=int, help="Of the random numbers."),
 )
-"""Where and how tokens are computed and drawn."""
+"""Options of the place of a model, and of the drawing of tokens."""
 
 
 def generation_options(command: Command) -> Command:
