@@ -4,6 +4,7 @@ model_files.py             a model and its tokenizer, from a folder or from Hugg
 ├── families.py            what configurations say
 ├── decoder.py, rotary.py  the model; cache.py: what it keeps of the tokens before
 ├── weights.py             arrays of files by the model's names
+├── lora.py                adapters beside frozen weights; examples.py: what they learn from
 ├── tokenizer.py           text and tokens, and the templates of talks
 ├── samplers.py            which token comes next
 └── generation.py          tokens one after the other; conversation.py: answers to messages
@@ -19,8 +20,17 @@ if TYPE_CHECKING:
     from dl4all.llm.cache import KeyValueCache
     from dl4all.llm.conversation import Conversation
     from dl4all.llm.decoder import Decoder
+    from dl4all.llm.examples import TokenExample, packed, read_examples
     from dl4all.llm.families import DecoderConfig, decoder_config
     from dl4all.llm.generation import Piece, generate, stream_generate
+    from dl4all.llm.lora import (
+        LoraConfig,
+        LoraLinear,
+        get_lora_model,
+        load_adapter,
+        merge,
+        save_adapter,
+    )
     from dl4all.llm.model_files import load
     from dl4all.llm.samplers import make_sampler
     from dl4all.llm.tokenizer import Tokenizer
@@ -30,12 +40,21 @@ MODULES = {
     "Decoder": "decoder",
     "DecoderConfig": "families",
     "KeyValueCache": "cache",
+    "LoraConfig": "lora",
+    "LoraLinear": "lora",
     "Piece": "generation",
+    "TokenExample": "examples",
     "Tokenizer": "tokenizer",
     "decoder_config": "families",
     "generate": "generation",
+    "get_lora_model": "lora",
     "load": "model_files",
+    "load_adapter": "lora",
     "make_sampler": "samplers",
+    "merge": "lora",
+    "packed": "examples",
+    "read_examples": "examples",
+    "save_adapter": "lora",
     "stream_generate": "generation",
 }
 __all__ = [
@@ -43,12 +62,21 @@ __all__ = [
     "Decoder",
     "DecoderConfig",
     "KeyValueCache",
+    "LoraConfig",
+    "LoraLinear",
     "Piece",
+    "TokenExample",
     "Tokenizer",
     "decoder_config",
     "generate",
+    "get_lora_model",
     "load",
+    "load_adapter",
     "make_sampler",
+    "merge",
+    "packed",
+    "read_examples",
+    "save_adapter",
     "stream_generate",
 ]
 __getattr__ = lazy_names(__name__, MODULES, extra="llm")

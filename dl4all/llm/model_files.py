@@ -9,6 +9,7 @@ from dl4all.errors import ArgumentError, BackendMissingError, ConfigError
 from dl4all.llm.decoder import Decoder
 from dl4all.llm.documents import read_json
 from dl4all.llm.families import decoder_config
+from dl4all.llm.lora import load_adapter
 from dl4all.llm.tokenizer import Tokenizer
 from dl4all.llm.weights import load_weights_into, weight_files
 from dl4all.nn import init
@@ -25,6 +26,7 @@ def load(
     *,
     device: str | Device = "auto",
     dtype: Any = None,
+    adapter_path: str | Path | None = None,
     revision: str | None = None,
 ) -> tuple[Decoder, Tokenizer | None]:
     """A language model, ready for inference, and its tokenizer.
@@ -34,6 +36,7 @@ def load(
             Hugging Face's Hub, such as ``"HuggingFaceTB/SmolLM2-135M-Instruct"``, which is downloaded once.
         device: where the model is.
         dtype: of its weights; that of the configuration if not given. Wider ones hold them exactly.
+        adapter_path: a folder with adapters (:func:`load_adapter`).
         revision: of the repository.
 
     Returns:
@@ -61,6 +64,8 @@ def load(
     with init.skipping():
         model = Decoder(config)
     load_weights_into(model, weight_files(folder), open_device(device), kept)
+    if adapter_path is not None:
+        load_adapter(model, adapter_path)
     return model.eval(), Tokenizer.of_folder(folder)
 
 

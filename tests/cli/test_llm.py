@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from click.testing import CliRunner, Result
 
 import dl4all as dl
 from dl4all.cli import cli
-from dl4all.errors import FileFormatError
+from dl4all.errors import ArgumentError, FileFormatError
 from tests.llm.speaker import write_speaker
 
 
@@ -21,11 +22,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_speaker(tmp_path_factory.mktemp("model"))
 
 
+def run(*arguments: Any, text: str | None = None) -> Result:
+    return CliRunner().invoke(cli, [*map(str, arguments)], input=text, catch_exceptions=False)
+
+
 def invoke(command: str, *arguments: Any, text: str | None = None) -> Result:
     steady = ["--device", "cpu", "--max-tokens", 8, "--temp", 0]
-    return CliRunner().invoke(
-        cli, [command, *map(str, arguments), *map(str, steady)], input=text, catch_exceptions=False
-    )
+    return run(command, *arguments, *steady, text=text)
 
 
 def test_generate(folder: Path) -> None:
@@ -63,3 +66,27 @@ def test_models_without_text(folder: Path, tmp_path: Path) -> None:
     (bare / "tokenizer.json").unlink()
     with pytest.raises(FileFormatError, match=r"no tokenizer\.json"):
         invoke("generate", bare, "hello")
+
+
+@pytest.mark.parametrize("four_bits", [False, True])
+def test_finetune(folder: Path, tmp_path: Path, four_bits: bool) -> None:
+    line = {"messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]}
+    (tmp_path / "data.jsonl").write_text("\n".join([json.dumps(line)] * 24))
+    options = ["--rank", 8, "--lr", 0.03, "--length", 40, "--batch", 2, "--epochs", 12, "--device", "cpu"]
+    if four_bits:
+        options = ["--four-bits", "--target", "q_proj", *options]
+        with pytest.raises(ArgumentError, match="no linear layer"):  # 16 features are less than a group
+            run("finetune", folder, tmp_path / "data.jsonl", "--output", tmp_path / "adapter", *options)
+        return
+    done = run("finetune", folder, tmp_path / "data.jsonl", "--output", tmp_path / "adapter", *options)
+    assert done.exit_code == 0
+    losses = [float(part.split(",")[0]) for part in done.stderr.split("loss ")[1:]]
+    assert len(losses) == 12
+    assert losses[-1] < 0.8 * losses[0]
+    again = invoke("generate", folder, "hello", "--adapter", tmp_path / "adapter")
+    assert again.stdout != invoke("generate", folder, "hello").stdout
+    more = run(
+        "finetune", folder, tmp_path / "data.jsonl", "--output", tmp_path / "more", *options[:-4],
+        "--epochs", 1, "--device", "cpu", "--adapter", tmp_path / "adapter",
+    )  # fmt: skip
+    assert float(more.stderr.split("loss ")[1].split(",")[0]) < 0.9 * losses[0]

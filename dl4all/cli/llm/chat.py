@@ -16,6 +16,7 @@ COMMANDS = "/new begins anew, /exit ends"
 def chat(
     model: str,
     device: str,
+    adapter: str | None,
     dtype: str | None,
     max_tokens: int,
     temp: float,
@@ -34,7 +35,7 @@ def chat(
     import dl4all as dl
     from dl4all.errors import ArgumentError, FileFormatError
 
-    network, tokenizer = dl.llm.load(model, device=device, dtype=dtype)
+    network, tokenizer = dl.llm.load(model, device=device, dtype=dtype, adapter_path=adapter)
     if tokenizer is None or tokenizer.template is None:
         raise FileFormatError(f"[llm] {model} has no template of talks; dl4all generate takes a text")
     sampler = dl.llm.make_sampler(temp, top_p, min_p, top_k)

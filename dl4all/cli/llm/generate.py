@@ -20,6 +20,7 @@ def generate(
     model: str,
     prompt: str,
     device: str,
+    adapter: str | None,
     dtype: str | None,
     max_tokens: int,
     temp: float,
@@ -39,7 +40,7 @@ def generate(
     from dl4all.errors import FileFormatError
 
     text = sys.stdin.read() if prompt == "-" else prompt
-    network, tokenizer = dl.llm.load(model, device=device, dtype=dtype)
+    network, tokenizer = dl.llm.load(model, device=device, dtype=dtype, adapter_path=adapter)
     if tokenizer is None:
         raise FileFormatError(f"[llm] {model} has no tokenizer.json: text cannot become tokens")
     given: str | list[int] = text

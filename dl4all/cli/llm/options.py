@@ -12,6 +12,7 @@ OPTIONS = (
     click.option(
         "--device", default="auto", show_default=True, help="Where the model is: cpu, vulkan:0, ..."
     ),
+    click.option("--adapter", type=click.Path(exists=True, file_okay=False), help="A folder with adapters."),
     click.option("--dtype", help="Of its weights, in place of the files' own: float32, bfloat16."),
     click.option(
         "--max-tokens", default=512, show_default=True, type=click.IntRange(min=1), help="Of an answer."
