@@ -68,7 +68,7 @@ class CrossValidation:
         networks: the space of them.
         folder: for what trials find.
         seed: of random numbers.
-        until: time in seconds since 1970 when training ends.
+        until: time, as `time.monotonic` tells it, when training ends.
     """
 
     samples: Any
@@ -86,7 +86,7 @@ class CrossValidation:
         x = self.features(trial.params)[1]
         networks, predicted, loss = [], [], math.nan
         for number, (rows, held) in enumerate(self.folds):
-            if number and trial.number and time.time() > self.until:
+            if number and trial.number and time.monotonic() > self.until:
                 raise optuna.TrialPruned
             networks.append(self.trained(trial.params, rows, self.until, number))
             predicted.append(self.targets.predictions(outputs(networks[-1], x[held])))

@@ -61,6 +61,17 @@ class Member:
     networks: list[nn.Module]
 
 
+@contextlib.contextmanager
+def _argument_errors() -> Iterator[None]:
+    """The block in which scikit-learn's errors about values become the library's."""
+    try:
+        yield
+    except ArgumentError:
+        raise
+    except ValueError as error:
+        raise ArgumentError(f"[automl] {error}") from error
+
+
 class _AutoEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """The search that both estimators make."""
 
@@ -96,19 +107,20 @@ class _AutoEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             The estimator.
 
         Raises:
-            ArgumentError: a setting is out of its range, targets have one class, or no trial had a value.
-            ValueError: samples and targets do not fit each other, or are not finite.
+            ArgumentError: a setting is out of its range, samples and targets do not fit each other or are not
+                finite, targets have one class, or no trial had a value.
         """
         until = self._checked_until()
         if y is None:
-            raise ValueError("[automl] fit requires y to be passed, but the target y is None")
+            raise ArgumentError("[automl] fit requires y to be passed, but the target y is None")
         samples = self._samples(X, reset=True)
         self.targets_: Any = ClassTargets() if self._classes else NumberTargets()
         encoded = self.targets_.fit(y)
-        check_consistent_length(samples, encoded)
-        if len(encoded) < 2:
-            raise ValueError(f"[automl] expected at least 2 samples, got n_samples = {len(encoded)}")
-        folds = folds_of(encoded, self._classes, self.cv, self.seed or 0)
+        with _argument_errors():
+            check_consistent_length(samples, encoded)
+            if len(encoded) < 2:
+                raise ArgumentError(f"[automl] expected at least 2 samples, got n_samples = {len(encoded)}")
+            folds = folds_of(encoded, self._classes, self.cv, self.seed or 0)
         with self._work_folder(samples, encoded, folds) as folder, self._device():
             work = self._cross_validation(samples, encoded, folds, folder, until)
             study = run(
@@ -121,7 +133,7 @@ class _AutoEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                 storage=folder / "trials.log",
                 study_name="automl",
                 pruner=optuna.pruners.MedianPruner(n_startup_trials=UNJUDGED),
-                timeout=None if until == np.inf else max(1e-3, until - time.time()),
+                timeout=None if until == np.inf else max(1e-3, until - time.monotonic()),
                 seed=self.seed,
                 resume=self.resume,
                 callback=self.callback,
@@ -131,7 +143,7 @@ class _AutoEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return self
 
     def _checked_until(self) -> float:
-        """When the search is to end, in seconds since 1970.
+        """When the search is to end, as `time.monotonic` tells it.
 
         Raises:
             ArgumentError: a setting is out of its range.
@@ -145,7 +157,7 @@ class _AutoEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             raise ArgumentError("[automl] resume=True needs the folder= of the search that was interrupted")
         if self.minutes is None and self.trials is not None:
             return np.inf
-        return time.time() + 60 * (DEFAULT_MINUTES if self.minutes is None else self.minutes)
+        return time.monotonic() + 60 * (DEFAULT_MINUTES if self.minutes is None else self.minutes)
 
     def _device(self) -> Device:
         """The device of what is computed beside trials; to be entered."""
@@ -209,30 +221,31 @@ class _AutoEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             rows[f"trial {trial.number}"] = {**row(one, weight), **known, **trial.params}
         self.leaderboard_ = pd.DataFrame.from_dict(rows, "index").sort_values("loss", kind="stable")
 
+    @_argument_errors()
     def _samples(self, x: Any, *, reset: bool) -> Any:
         """A table, or an array of more axes.
 
         Raises:
-            ValueError: they are not finite numbers, or others than those of the fit.
+            ArgumentError: they are not finite numbers, or others than those of the fit.
         """
         if isinstance(x, pd.DataFrame):
             validate_data(self, x, skip_check_array=True, reset=reset)
             numbers = x.select_dtypes("number").to_numpy(np.float64, na_value=np.nan)
             if np.isinf(numbers).any():
-                raise ValueError("[automl] the table has infinite numbers; write them as missing ones")
+                raise ArgumentError("[automl] the table has infinite numbers; write them as missing ones")
             samples: Any = x
         else:
             found = validate_data(
                 self, x, reset=reset, dtype=None, allow_nd=True, ensure_all_finite="allow-nan"
             )
             if found.ndim > 4:
-                raise ValueError(f"[automl] expected tables, series or pictures, got shape {found.shape}")
+                raise ArgumentError(f"[automl] expected tables, series or pictures, got shape {found.shape}")
             samples = pd.DataFrame(found).infer_objects() if found.ndim == 2 else found
         shape = samples.shape[1:]
         if reset:
             self._shape = shape
         elif len(shape) > 1 and shape != self._shape:
-            raise ValueError(f"[automl] the estimator knows samples of shape {self._shape}, not {shape}")
+            raise ArgumentError(f"[automl] the estimator knows samples of shape {self._shape}, not {shape}")
         return samples
 
     def _predictions(self, x: Any) -> Array:
@@ -253,7 +266,7 @@ class _AutoEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
         Raises:
             NotFittedError: there was no fit.
-            ValueError: samples are not those of the fit.
+            ArgumentError: samples are not those of the fit.
         """
         predictions = self._predictions(X)
         return np.asarray(self.targets_.decoded(predictions))
@@ -350,7 +363,7 @@ class AutoClassifier(ClassifierMixin, _AutoEstimator):  # type: ignore[misc]
 
         Raises:
             NotFittedError: there was no fit.
-            ValueError: samples are not those of the fit.
+            ArgumentError: samples are not those of the fit.
         """
         return self._predictions(X)
 

@@ -95,7 +95,7 @@ def train(
         settings: of the training.
         seed: of the order of the samples, and of what is drawn for them.
         device: on which it is trained.
-        until: time in seconds since 1970 after which no step begins but the first.
+        until: time, as `time.monotonic` tells it, after which no step begins but the first.
 
     Returns:
         The network.
@@ -189,7 +189,7 @@ class _Batches:
     def __iter__(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
         rows, size = np.empty(0, np.int64), min(self.settings.batch, len(self.x))
         for step in range(self.settings.steps):
-            if step and time.time() > self.until:
+            if step and time.monotonic() > self.until:
                 return
             if len(rows) < size:
                 rows = np.concatenate([rows, self.rng.permutation(len(self.x))])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dl4all import nn
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.functions.sorting.sort_and_search import topk
+from dl4all.graph.run.compiled import compile
 from dl4all.llm.cache import KeyValueCache, attended
 from dl4all.llm.families import DecoderConfig
 from dl4all.llm.rotary import rotary_tables, rotated
@@ -216,12 +218,13 @@ class Decoder(nn.Module):
             self.lm_head = nn.Linear(config.width, config.vocabulary, bias=False)
         self._tables: dict[tuple[str, int, str], tuple[Tensor, Tensor]] = {}
 
-    def forward(self, idx: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+    def forward(self, idx: Tensor, cache: KeyValueCache | None = None, *, last: bool = False) -> Tensor:
         """Scores (N, T, vocabulary) after each token.
 
         Args:
             idx: ints (N, T).
             cache: of the tokens before these, which are written to it.
+            last: give those after the last token alone, (N, 1, vocabulary).
 
         Raises:
             ShapeError: `idx` has other axes, or other rows than the cache.
@@ -231,16 +234,19 @@ class Decoder(nn.Module):
         self._check(idx, begin, cache)
         count = idx.shape[1]
         at = arange(begin, begin + count, device=idx.device)
-        scores = self.scores(idx, at, cache, begin + count)
+        scores = self.scores(idx, at, cache, begin + count, last)
         if cache is not None:
             cache.position += count
         return scores
 
-    def scores(self, idx: Tensor, at: Tensor, cache: KeyValueCache | None, end: int) -> Tensor:
+    def scores(
+        self, idx: Tensor, at: Tensor, cache: KeyValueCache | None, end: int, last: bool = False
+    ) -> Tensor:
         """Scores of tokens (N, T) at positions (T,), which a compiled step takes as a tensor.
 
         Args:
             end: keys that are looked at.
+            last: give those after the last token alone.
         """
         config = self.config
         x = self.embed_tokens(idx)
@@ -251,16 +257,28 @@ class Decoder(nn.Module):
             x = x + self.embed_positions(at)
         length = end if cache is None else cache.length
         masks = {window: attended(at, end, window) for window in set(config.windows)}
-        tables = [self._angles(number, length, at) for number in range(config.layers)]
+        kinds = {id(settings): settings for settings in config.ropes}  # few, which layers share
+        angles = {key: self._angles(settings, length, at) for key, settings in kinds.items()}
         rows = None if cache is None else cache.rows(at)
-        tokens = Tokens(tables, [masks[window] for window in config.windows], rows, end)
+        turned = [angles[id(settings)] for settings in config.ropes]
+        tokens = Tokens(turned, [masks[window] for window in config.windows], rows, end)
         for layer in self.layers:
             x = layer(x, tokens, cache)
-        x = self.norm(x)
+        x = self.norm(x[:, -1:] if last else x)
         y = F.linear(x, self.embed_tokens.weight) if config.tied else self.lm_head(x)
         if config.logit_cap is not None:
             y = (y / config.logit_cap).tanh() * config.logit_cap
         return y
+
+    @compile
+    def token_scores(self, idx: Tensor, at: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
+        """Scores (N, vocabulary) after one more token (N, 1) at a position (1,): a replay after two calls.
+
+        Args:
+            keys, values: those of a cache, which are written to.
+        """
+        cache = KeyValueCache(keys, values)
+        return self.scores(idx, at, cache, cache.length)[:, -1]
 
     def make_cache(self, batch: int = 1, length: int | None = None) -> KeyValueCache:
         """An empty cache.
@@ -294,9 +312,8 @@ class Decoder(nn.Module):
         if cache is not None and idx.shape[0] != cache.keys[0].shape[0]:
             raise ShapeError(f"[llm] {idx.shape[0]} sequences for a cache of {cache.keys[0].shape[0]}")
 
-    def _angles(self, layer: int, length: int, at: Tensor) -> Angles:
+    def _angles(self, settings: Mapping[str, Any] | None, length: int, at: Tensor) -> Angles:
         """Cosines and sines of positions, from tables that are made once for each kind and length."""
-        settings = self.config.ropes[layer]
         if settings is None:
             return None
         size = max(256, 1 << (length - 1).bit_length())

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError
-from dl4all.graph.run.compiled import compile
 from dl4all.llm.cache import KeyValueCache, first_length
 from dl4all.llm.decoder import Decoder
 from dl4all.llm.samplers import Sampler, make_sampler
@@ -170,31 +169,21 @@ def _after_prompt(model: Decoder, tokens: list[int], cache: KeyValueCache) -> Te
     device = model.embed_tokens.weight.device
     with no_grad():
         for start in range(0, len(tokens), PIECE):
-            scores: Tensor = model(tensor([tokens[start : start + PIECE]], device=device), cache)
+            scores: Tensor = model(tensor([tokens[start : start + PIECE]], device=device), cache, last=True)
         return scores[:, -1]
 
 
 def _after_token(model: Decoder, token: Tensor, cache: KeyValueCache) -> Tensor:
     """Scores (1, vocabulary) after one more token (1,), by a step that is compiled for each size of cache."""
     at = tensor([cache.position], device=token.device)
+    idx = token.reshape(1, 1)
     with no_grad():
-        scores: Tensor = _step_of(model)(token.reshape(1, 1), at, cache.keys, cache.values)
+        if model.config.experts:  # which are chosen on the host
+            scores = model.scores(idx, at, cache, cache.length)[:, -1]
+        else:
+            scores = model.token_scores(idx, at, cache.keys, cache.values)
     cache.position += 1
     return scores
-
-
-def _step_of(model: Decoder) -> Any:
-    step = model.__dict__.get("_token_step")
-    if step is None:
-
-        def plain(idx: Tensor, at: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
-            cache = KeyValueCache(keys, values)
-            return model.scores(idx, at, cache, cache.length)[:, -1]
-
-        # The experts of a mixture are chosen on the host.
-        step = plain if model.config.experts else compile(plain)
-        model.__dict__["_token_step"] = step
-    return step
 
 
 def _penalized(scores: Tensor, seen: dict[int, None], penalty: float) -> Tensor:

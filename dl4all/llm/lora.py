@@ -307,4 +307,3 @@ def _check_family(model: Decoder) -> None:
 def _replace(model: Decoder, name: str, module: nn.Module) -> None:
     parent, _, leaf = name.rpartition(".")
     setattr(model.get_submodule(parent), leaf, module)
-    model.__dict__.pop("_token_step", None)  # which has the layers of before

@@ -112,3 +112,17 @@ def test_what_is_to_be_predicted_must_be_said(table: Path, tmp_path: Path) -> No
     with pytest.raises(ArgumentError, match="at least two classes"):
         invoke(tmp_path / "found", table, "--target", "kind")
     assert invoke(tmp_path / "found", tmp_path / "none.csv", "--target", "kind").exit_code == 2
+
+
+def test_files_that_do_not_fit(table: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(table)
+    frame.rename(columns={"a": "other"}).to_csv(tmp_path / "other.csv", index=False)
+    with pytest.raises(ArgumentError, match="feature names"):
+        invoke(tmp_path / "one", table, "--target", "price", "--predict", tmp_path / "other.csv")
+    frame.assign(a=np.inf).to_csv(tmp_path / "infinite.csv", index=False)
+    with pytest.raises(ArgumentError, match="infinite numbers"):
+        invoke(tmp_path / "two", tmp_path / "infinite.csv", "--target", "price")
+    with pytest.raises(ArgumentError, match="greater than the number of samples"):
+        invoke(tmp_path / "three", table, "--target", "price", "--window", 57)
+    with pytest.raises(ArgumentError, match="targets are to be classes"):
+        invoke(tmp_path / "four", table, "--target", "price", "--task", "classification")

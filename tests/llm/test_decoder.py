@@ -39,6 +39,7 @@ def test_scores_are_those_of_transformers(folders: Folders, name: str, device: s
     idx = dl.tensor(IDX, device=device)
     with dl.no_grad():
         whole = model(idx).numpy()
+        np.testing.assert_allclose(model(idx, last=True).numpy(), whole[:, -1:], rtol=1e-3, atol=1e-4)
     largest = np.abs(expected).max()
     assert np.abs(whole - expected).max() < 3e-5 * largest
     assert np.abs(in_pieces(model, idx) - expected).max() < 3e-5 * largest

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -63,15 +65,44 @@ def test_two_hundred_tokens_and_few_traces(speaker: dl.llm.Decoder, monkeypatch:
         return plain(self, idx, *rest)
 
     monkeypatch.setattr(dl.llm.Decoder, "scores", counting)
-    speaker.__dict__.pop("_token_step", None)
-    tokens = dl.llm.generate(speaker, None, PROMPT, 500)
-    speaker.__dict__.pop("_token_step", None)
+    tokens = dl.llm.generate(copy.deepcopy(speaker), None, PROMPT, 500)
     assert len(tokens) == 500
     assert calls.count((1, 1)) <= 3, "the others are replays"
     whole = PROMPT + tokens
     with dl.no_grad():
         expected = speaker(dl.tensor([whole[:205]])).argmax(-1).numpy()[0, len(PROMPT) - 1 : -1].tolist()
     assert tokens[:200] == expected
+
+
+def test_changed_models_are_not_those_of_before(speaker: dl.llm.Decoder) -> None:
+    """Steps that were compiled belong to their model, and to the weights that it has."""
+
+    def check(model: dl.llm.Decoder) -> list[int]:
+        tokens: list[int] = dl.llm.generate(model, None, PROMPT, 30)
+        with dl.no_grad():
+            whole = dl.tensor([PROMPT + tokens], device=model.embed_tokens.weight.device)
+            expected = model(whole).argmax(-1).numpy()[0, len(PROMPT) - 1 : -1].tolist()
+        assert tokens == expected
+        return tokens
+
+    before = check(speaker)
+    for copied in (copy.deepcopy(speaker), pickle.loads(pickle.dumps(speaker))):
+        assert check(copied) == before
+        with dl.no_grad():
+            for parameter in copied.parameters():
+                parameter.copy_(dl.randn(*parameter.shape))
+        assert check(copied) != before
+        assert check(speaker) == before
+        dl.llm.get_lora_model(copied, dl.llm.LoraConfig(target_modules="all-linear"))
+        with dl.no_grad():
+            for name, parameter in copied.named_parameters():
+                if "lora_B" in name:
+                    parameter.copy_(dl.randn(*parameter.shape))
+        adapted = check(copied)
+        assert check(dl.llm.merge(copied)) == adapted
+        dl.quantization.quantize_(copied, dl.quantization.Int8WeightOnlyConfig())
+        check(copied)
+        check(copied.to("vulkan:0"))
 
 
 def test_long_prompts_are_computed_in_pieces(
@@ -185,9 +216,9 @@ def test_a_talk_computes_nothing_twice(
     counted: list[int] = []
     plain = dl.llm.Decoder.forward
 
-    def counting(self: dl.llm.Decoder, idx: dl.Tensor, cache: Any = None) -> dl.Tensor:
+    def counting(self: dl.llm.Decoder, idx: dl.Tensor, cache: Any = None, **named: Any) -> dl.Tensor:
         counted.append(idx.shape[1])
-        return plain(self, idx, cache)
+        return plain(self, idx, cache, **named)
 
     monkeypatch.setattr(dl.llm.Decoder, "forward", counting)
     letters = dl.tensor(tokenizer.encode("abcdefghijklmnop", special=False))
