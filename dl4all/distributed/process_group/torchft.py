@@ -28,6 +28,9 @@ HEARTBEAT = timedelta(milliseconds=100)
 PATIENCE = timedelta(seconds=2)
 """The time after which a question is asked again: the lighthouse may be another one meanwhile."""
 
+NAMING = timedelta(seconds=30)
+"""The time that a process's connection to its own store may take at least."""
+
 PAUSE = 0.2  # seconds between two questions that fail at once
 
 
@@ -67,7 +70,10 @@ class TorchftLighthouse:
     def __init__(self, url: str, timeout: timedelta) -> None:
         self._url, self._timeout, self._host = url, timeout, _own_address(url)
         self._device = dist.ProcessGroupGloo.create_device(hostname=self._host)
-        self._store = dist.TCPStore(self._host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
+        # The store connects to itself, and asks a name server about that, which may take its time.
+        patient = max(timeout, NAMING)
+        self._store = dist.TCPStore(self._host, 0, is_master=True, wait_for_workers=False, timeout=patient)
+        self._store.set_timeout(timeout)
         self._server: ManagerServer | None = None
 
     def _member(self) -> ManagerClient:
