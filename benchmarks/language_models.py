@@ -8,6 +8,7 @@ Prints the tokens a second of a prompt, and the milliseconds of a token: medians
 from __future__ import annotations
 
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -69,7 +70,7 @@ def of_dl4all(model: dl.llm.Decoder, prompt: list[int], length: int) -> tuple[fl
 
 @click.command()
 @click.option("--device", default="cpu", show_default=True)
-@click.option("--folder", default="/tmp/llm-100m", show_default=True, type=click.Path(path_type=Path))
+@click.option("--folder", default=Path(tempfile.gettempdir(), "llm-100m"), type=click.Path(path_type=Path))
 @click.option("--prompt", default=64, show_default=True, help="Tokens.")
 @click.option("--cache", default=512, show_default=True, help="Tokens that there is room for.")
 @click.option("--threads", default=2, show_default=True)

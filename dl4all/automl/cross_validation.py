@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, Trial
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 
 from dl4all import nn
-from dl4all.automl.features import features_of
+from dl4all.automl.features import SCALERS, features_of
 from dl4all.automl.networks import NetworkSpace, training_settings
 from dl4all.automl.targets import ClassTargets, NumberTargets
 from dl4all.automl.training import outputs, train
@@ -65,7 +65,6 @@ class CrossValidation:
         targets: that were fitted.
         y: what they made of them: classes (N,), or numbers (N, outputs).
         folds: rows to train on and rows held out.
-        networks: the space of them.
         folder: for what trials find.
         seed: of random numbers.
         until: time, as `time.monotonic` tells it, when training ends.
@@ -75,7 +74,6 @@ class CrossValidation:
     targets: ClassTargets | NumberTargets
     y: Array
     folds: Sequence[Fold]
-    networks: NetworkSpace
     folder: Path
     seed: int
     until: float
@@ -114,11 +112,17 @@ class CrossValidation:
 
     def features(self, values: dict[str, Any]) -> tuple[Any, Array]:
         """The transformer of samples that belongs to some hyperparameters, and what it makes of them."""
-        scaler = values.get("scaler", "")
+        scaler = values.get("scaler", SCALERS[0])
         if scaler not in self._features:
             made = features_of(self.samples, scaler)
             self._features[scaler] = made, made.fit_transform(self.samples)
         return self._features[scaler]
+
+    @cached_property
+    def networks(self) -> NetworkSpace:
+        """The networks for these samples and targets."""
+        shape, classes = self.features({})[1].shape[1:], self.y.dtype.kind == "i"
+        return NetworkSpace(shape, self.targets.outputs(self.y), classes)
 
     @cached_property
     def space(self) -> Space:

@@ -23,10 +23,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from dl4all import nn
-from dl4all.automl.cross_validation import CrossValidation, Fold, folds_of
+from dl4all.automl.cross_validation import CrossValidation, folds_of
 from dl4all.automl.ensemble import greedy_selection
-from dl4all.automl.features import features_of
-from dl4all.automl.networks import NetworkSpace
 from dl4all.automl.targets import ClassTargets, NumberTargets
 from dl4all.automl.training import outputs
 from dl4all.errors import ArgumentError, FileFormatError
@@ -115,14 +113,15 @@ class _AutoEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             raise ArgumentError("[automl] fit requires y to be passed, but the target y is None")
         samples = self._samples(X, reset=True)
         self.targets_: Any = ClassTargets() if self._classes else NumberTargets()
-        encoded = self.targets_.fit(y)
         with _argument_errors():
+            encoded = self.targets_.fit(y)
             check_consistent_length(samples, encoded)
             if len(encoded) < 2:
                 raise ArgumentError(f"[automl] expected at least 2 samples, got n_samples = {len(encoded)}")
             folds = folds_of(encoded, self._classes, self.cv, self.seed or 0)
         with self._work_folder(samples, encoded, folds) as folder, self._device():
-            work = self._cross_validation(samples, encoded, folds, folder, until)
+            seed = self.seed or 0
+            work = CrossValidation(samples, self.targets_, encoded, folds, folder, seed, until)
             study = run(
                 work.space,
                 work,
@@ -174,13 +173,6 @@ class _AutoEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         folder = Path(self.folder) / "trials" / joblib.hash(of)
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
-
-    def _cross_validation(
-        self, samples: Any, encoded: Array, folds: Sequence[Fold], folder: Path, until: float
-    ) -> CrossValidation:
-        shape = features_of(samples).fit_transform(samples).shape[1:]
-        space = NetworkSpace(shape, self.targets_.outputs(encoded), self._classes)
-        return CrossValidation(samples, self.targets_, encoded, folds, space, folder, self.seed or 0, until)
 
     def _take(self, study: Study, work: CrossValidation) -> None:
         """Take the ensemble, the winner and the leaderboard from a search.

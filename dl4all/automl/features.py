@@ -109,13 +109,9 @@ class ChannelScaler(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # s
         return np.asarray(np.nan_to_num(scaled), np.float32)
 
 
-def features_of(samples: Any, scaler: str = "") -> Any:
+def features_of(samples: Any, scaler: str) -> Any:
     """The transformer of a table, or of pictures or series, which is to be fitted."""
-    return (
-        table_features(samples, scaler or SCALERS[0])
-        if isinstance(samples, pd.DataFrame)
-        else ChannelScaler()
-    )
+    return table_features(samples, scaler) if isinstance(samples, pd.DataFrame) else ChannelScaler()
 
 
 def columns_of(frame: pd.DataFrame) -> dict[str, list[Any]]:

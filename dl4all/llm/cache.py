@@ -69,7 +69,7 @@ class KeyValueCache:
             )
         if needed <= self.length:
             return self
-        length = min(most, max(SMALLEST, _power_of_two(needed)))
+        length = min(most, rounded_up(needed))
         larger = []
         with no_grad():
             for kept in (*self.keys, *self.values):
@@ -118,11 +118,16 @@ def first_length(tokens: int, most: int) -> int:
     >>> first_length(3, 4096), first_length(300, 4096), first_length(5000, 4096), first_length(500, 300)
     (256, 512, 1024, 300)
     """
-    return min(most, LARGEST_FIRST, max(SMALLEST, _power_of_two(tokens)))
+    return min(most, LARGEST_FIRST, rounded_up(tokens))
 
 
-def _power_of_two(count: int) -> int:
-    return 1 << (max(1, count) - 1).bit_length()
+def rounded_up(tokens: int) -> int:
+    """The power of two, from :data:`SMALLEST` on, that so many tokens fit into.
+
+    >>> rounded_up(3), rounded_up(512), rounded_up(513)
+    (256, 512, 1024)
+    """
+    return max(SMALLEST, 1 << (max(1, tokens) - 1).bit_length())
 
 
 def attended(at: Tensor, keys: int, window: int | None) -> Tensor:

@@ -11,7 +11,7 @@ from dl4all import nn
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.functions.sorting.sort_and_search import topk
 from dl4all.graph.run.compiled import compile
-from dl4all.llm.cache import KeyValueCache, attended
+from dl4all.llm.cache import KeyValueCache, attended, rounded_up
 from dl4all.llm.families import DecoderConfig
 from dl4all.llm.rotary import rotary_tables, rotated
 from dl4all.nn import functional as F
@@ -316,9 +316,8 @@ class Decoder(nn.Module):
         """Cosines and sines of positions, from tables that are made once for each kind and length."""
         if settings is None:
             return None
-        size = max(256, 1 << (length - 1).bit_length())
-        if settings["rope_type"] in ("dynamic", "longrope"):  # which depend on the length itself
-            size = length
+        depends = settings["rope_type"] in ("dynamic", "longrope")  # on the length itself
+        size = length if depends else rounded_up(length)
         key = (repr(settings), size, str(at.device))
         if key not in self._tables:
             made = rotary_tables(settings, self.config.head_dim, size)

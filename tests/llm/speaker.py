@@ -28,7 +28,7 @@ def byte_tokens() -> tokenizers.Tokenizer:
 
 def speaker_config(positions: int) -> dict[str, object]:
     """The configuration of the model."""
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     return {
         **sizes,
         "model_type": "llama",

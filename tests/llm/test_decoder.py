@@ -78,13 +78,12 @@ def test_positions_beyond_the_original_ones(name: str) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "vulkan:0"])
 @pytest.mark.parametrize("name", ["llama", "gemma2", "qwen3_moe"])
-def test_weights_of_sixteen_bits(folders: Folders, tmp_path: Path, name: str, device: str) -> None:
+def test_weights_of_sixteen_bits(folders: Folders, name: str, device: str) -> None:
     folder, expected = folders(name)
     model, _ = dl.llm.load(folder, device=device, dtype=dl.bfloat16)
     assert str(model.embed_tokens.weight.dtype) == "bfloat16"
     found = in_pieces(model, dl.tensor(IDX, device=device))
     assert np.abs(found - expected).mean() < 0.03 * expected.std()
-    del tmp_path
 
 
 def test_wider_weights_are_the_same_numbers(folders: Folders, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dl4all.cli.llm.options import generation_options
+from dl4all.cli.llm.options import generation_options, loaded
 
 COMMANDS = "/new begins anew, /exit ends"
 
@@ -35,8 +35,8 @@ def chat(
     import dl4all as dl
     from dl4all.errors import ArgumentError, FileFormatError
 
-    network, tokenizer = dl.llm.load(model, device=device, dtype=dtype, adapter_path=adapter)
-    if tokenizer is None or tokenizer.template is None:
+    network, tokenizer = loaded(model, device=device, dtype=dtype, adapter_path=adapter)
+    if tokenizer.template is None:
         raise FileFormatError(f"[llm] {model} has no template of talks; dl4all generate takes a text")
     sampler = dl.llm.make_sampler(temp, top_p, min_p, top_k)
     begin = [] if system is None else [{"role": "system", "content": system}]

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dl4all.errors import FileFormatError
+from dl4all.cli.llm.options import loaded
 
 
 @click.command()
@@ -55,9 +55,7 @@ def finetune(
     import dl4all as dl
 
     dl.manual_seed(seed)
-    network, tokenizer = dl.llm.load(model, device=device, dtype=dtype)
-    if tokenizer is None:
-        raise FileFormatError(f"[llm] {model} has no tokenizer.json: text cannot become tokens")
+    network, tokenizer = loaded(model, device=device, dtype=dtype)
     rows, labels = dl.llm.packed(dl.llm.read_examples(data, tokenizer), min(length, network.config.positions))
     if four_bits:
         dl.quantization.quantize_(network, dl.quantization.Int4WeightOnlyConfig(), _fits_groups)

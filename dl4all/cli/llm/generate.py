@@ -7,7 +7,7 @@ import time
 
 import click
 
-from dl4all.cli.llm.options import generation_options
+from dl4all.cli.llm.options import generation_options, loaded
 
 
 @click.command()
@@ -37,12 +37,9 @@ def generate(
     MODEL is a folder with config.json and safetensors files, or a repository on Hugging Face's Hub.
     """
     import dl4all as dl
-    from dl4all.errors import FileFormatError
 
     text = sys.stdin.read() if prompt == "-" else prompt
-    network, tokenizer = dl.llm.load(model, device=device, dtype=dtype, adapter_path=adapter)
-    if tokenizer is None:
-        raise FileFormatError(f"[llm] {model} has no tokenizer.json: text cannot become tokens")
+    network, tokenizer = loaded(model, device=device, dtype=dtype, adapter_path=adapter)
     given: str | list[int] = text
     if not raw and tokenizer.template is not None:
         given = tokenizer.encode(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from dl4all.llm import Decoder, Tokenizer
 
 Command = Callable[..., Any]
 OPTIONS = (
@@ -36,3 +39,18 @@ def generation_options(command: Command) -> Command:
     for option in reversed(OPTIONS):
         command = option(command)
     return command
+
+
+def loaded(model: str, **settings: Any) -> tuple[Decoder, Tokenizer]:
+    """A model that has a tokenizer, by the settings of :func:`dl4all.llm.load`.
+
+    Raises:
+        FileFormatError: it has none.
+    """
+    from dl4all.errors import FileFormatError
+    from dl4all.llm import load
+
+    network, tokenizer = load(model, **settings)
+    if tokenizer is None:
+        raise FileFormatError(f"[llm] {model} has no tokenizer.json: text cannot become tokens")
+    return network, tokenizer

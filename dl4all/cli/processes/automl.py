@@ -12,7 +12,6 @@ from dl4all.cli.processes.trials import live_trials
 from dl4all.errors import ArgumentError
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pandas as pd
 
     from dl4all.automl import AutoClassifier, AutoRegressor
@@ -74,8 +73,9 @@ def automl(
         raise ArgumentError(
             f"[automl] what is to be predicted? Name the column or array of {data} with --target"
         )
+    classes = dl.automl.is_classification(y) if task is None else task == "classification"
     with live_trials(as_json) as show:
-        make = dl.automl.AutoClassifier if _is_classification(y, task) else dl.automl.AutoRegressor
+        make = dl.automl.AutoClassifier if classes else dl.automl.AutoRegressor
         estimator = make(
             minutes,
             trials,
@@ -110,14 +110,6 @@ def automl(
     out.print(table)
     names = ["report.html", "leaderboard.csv", "winner/train.py", *(["predictions.csv"] if predict else [])]
     print(f"written to {folder}: {', '.join(names)}; dl.automl.load({folder!r}) is the ensemble")
-
-
-def _is_classification(y: npt.NDArray[Any], task: str | None) -> bool:
-    from dl4all.automl import is_classification
-
-    if task is not None:
-        return task == "classification"
-    return is_classification(y)
 
 
 def _predictions(
