@@ -97,8 +97,9 @@ OUTSIDE = {
     "sklearn": "dl4all.automl dl4all.cli.processes.automl",
     "joblib": "dl4all.automl",
     "jinja2": "dl4all.automl.report dl4all.llm.tokenizer",
-    "tokenizers": "dl4all.llm.tokenizer",
+    "tokenizers": "dl4all.llm.tokenizer dl4all.llm.gguf.vocabulary",
     "huggingface_hub": "dl4all.llm.model_files",
+    "gguf": "dl4all.llm.gguf",
 }
 
 

@@ -9,6 +9,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -28,6 +29,9 @@ CONFIGS: dict[str, Callable[[int], WeightConfig]] = {
 }
 """The ways to hold weights, for a group size."""
 
+GGUF_KINDS = ("f32", "f16", "bf16", "q8_0", "q4_0")
+"""Types of the weights of a GGUF file."""
+
 OBSERVERS = {
     "histogram": dl.quantization.HistogramObserver,
     "minmax": dl.quantization.MinMaxObserver,
@@ -38,16 +42,15 @@ TIMED = 9  # calls
 
 
 @click.command()
-@click.argument("config", metavar="CONFIG.toml")
-@click.argument("weights", metavar="WEIGHTS.safetensors")
+@click.argument("config", metavar="CONFIG")
+@click.argument("weights", metavar="WEIGHTS")
 @click.option(
     "--to",
     "kind",
-    type=click.Choice([*CONFIGS, "static"]),
-    default="static",
-    show_default=True,
-    help="int8 or int4: weights alone. dynamic: inputs of linear layers become int8 when they come. static: "
-    "inputs become uint8 by steps that the training data gives.",
+    type=click.Choice([*CONFIGS, "static", *GGUF_KINDS]),
+    help="int8 or int4: weights alone. dynamic: inputs of linear layers become int8 when they come. static,"
+    " the usual one: inputs become uint8 by steps of the training data. For a GGUF file: f32, f16, bf16, "
+    "q8_0 or, as usual, q4_0.",
 )
 @click.option("--group-size", default=32, show_default=True, help="Weights of int4 that share a scale.")
 @click.option("--observer", type=click.Choice(list(OBSERVERS)), default="histogram", show_default=True)
@@ -64,7 +67,7 @@ TIMED = 9  # calls
 def quantize(
     config: str,
     weights: str,
-    kind: str,
+    kind: str | None,
     group_size: int,
     observer: str,
     batches: int,
@@ -72,10 +75,21 @@ def quantize(
     save: str | None,
     as_json: bool,
 ) -> None:
-    """Quantise the network of CONFIG.toml with weights that `dl4all train --save` has written.
+    """Quantise the network of a file CONFIG with WEIGHTS that `dl4all train --save` has written.
+
+    Where WEIGHTS ends in .gguf, CONFIG is a language model, a folder or a repository on Hugging Face's Hub,
+    and is written there as one GGUF file.
 
     Example: dl4all quantize examples/configs/digits_mlp.toml digits.safetensors --to int4
+
+    Example: dl4all quantize HuggingFaceTB/SmolLM2-135M-Instruct smol.gguf --to q8_0
     """
+    if weights.endswith(".gguf"):
+        write_gguf(config, weights, kind or "q4_0")
+        return
+    kind = kind or "static"
+    if kind in GGUF_KINDS:
+        raise click.BadParameter(f"{kind} is for a GGUF file", param_hint="--to")
     configuration = dl.training.read_config(config)
     run = dataclasses.replace(configuration.run, device=device or configuration.run.device, folder=None)
     prepared = dl.training.prepare(dataclasses.replace(configuration, run=run), progress=False)
@@ -106,6 +120,15 @@ def quantize(
         print(json.dumps({"layers": [layer._asdict() for layer in layers], **measured}))
     else:
         _print(layers, measured, len(inputs))
+
+
+def write_gguf(model: str, out: str, kind: str) -> None:
+    """Write a language model as a GGUF file, and print its size."""
+    if kind not in GGUF_KINDS:
+        raise click.BadParameter(f"expected one of {', '.join(GGUF_KINDS)} for {out}", param_hint="--to")
+    network, tokenizer = dl.llm.load(model, device="cpu")
+    dl.llm.save_gguf(network, tokenizer, out, kind)
+    print(f"{out}: {Path(out).stat().st_size / 1e6:.1f} MB of {kind}")
 
 
 def _ms(network: dl.nn.Module, inputs: Any) -> float:

@@ -1,9 +1,9 @@
 """Language models: decoders of many families, their files, and text from them (extra ``llm``).
 
-model_files.py             a model and its tokenizer, from a folder or from Hugging Face's Hub
+model_files.py             a model and its tokenizer, from a folder, a GGUF file, or Hugging Face's Hub
 ├── families.py            what configurations say
 ├── decoder.py, rotary.py  the model; cache.py: what it keeps of the tokens before
-├── weights.py             arrays of files by the model's names
+├── weights.py             arrays of files by the model's names; gguf/: models in one file
 ├── lora.py                adapters beside frozen weights; examples.py: what they learn from
 ├── tokenizer.py           text and tokens, and the templates of talks
 ├── samplers.py            which token comes next
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dl4all.llm.examples import TokenExample, packed, read_examples
     from dl4all.llm.families import DecoderConfig, decoder_config
     from dl4all.llm.generation import Piece, generate, stream_generate
+    from dl4all.llm.gguf.writer import save_gguf
     from dl4all.llm.lora import (
         LoraConfig,
         LoraLinear,
@@ -55,6 +56,7 @@ MODULES = {
     "packed": "examples",
     "read_examples": "examples",
     "save_adapter": "lora",
+    "save_gguf": "gguf.writer",
     "stream_generate": "generation",
 }
 __all__ = [
@@ -77,6 +79,7 @@ __all__ = [
     "packed",
     "read_examples",
     "save_adapter",
+    "save_gguf",
     "stream_generate",
 ]
 __getattr__ = lazy_names(__name__, MODULES, extra="llm")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from dl4all import ops
 from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError, FileFormatError
 from dl4all.io import load, save
+from dl4all.ops.indexing import device_indices
+from dl4all.ops.indexing.assignment import set_rows
+from dl4all.ops.indexing.indices import Indices, out_of_range
 from dl4all.tensor.creation import tensor, zeros
 from dl4all.tensor.ranges import arange
 from dl4all.tensor.tensor import Tensor
 
+Rows = Tensor | Indices
 SMALLEST, LARGEST_FIRST = 256, 1024
 """Tokens of the caches to begin with: sizes double, so that a compiled step has few of them."""
 
@@ -43,18 +48,23 @@ class KeyValueCache:
         """Tokens that there is room for."""
         return int(self.keys[0].shape[2])
 
-    def rows(self, at: Tensor) -> Tensor:
-        """Rows of all heads' tokens at positions (T,), as the cache lies in memory."""
+    def rows(self, at: Tensor) -> Rows:
+        """Rows of all heads' tokens at positions (T,), as the cache lies: checked once for all layers."""
         heads = self.keys[0].shape[0] * self.keys[0].shape[1]
         first = arange(heads, device=at.device) * self.length
-        return (first.reshape(-1, 1) + at.to(first.dtype)).reshape(-1)
+        rows = (first.reshape(-1, 1) + at.to(first.dtype)).reshape(-1)
+        if not device_indices.stays(rows, self.keys[0]):
+            return rows
+        size = heads * self.length
+        checked = device_indices.checked(rows, size, partial(out_of_range, "cache", size))
+        return rows if checked is None else Indices.of_checked(checked)
 
-    def write(self, layer: int, rows: Tensor, key: Tensor, value: Tensor) -> None:
+    def write(self, layer: int, rows: Rows, key: Tensor, value: Tensor) -> None:
         """Write keys and values (N, heads, T, head_dim) of one layer to its rows."""
         size = key.shape[-1]
         with no_grad():
             for kept, new in ((self.keys[layer], key), (self.values[layer], value)):
-                kept.reshape(-1, size)[rows] = new.reshape(-1, size).to(kept.dtype)
+                set_rows(kept.reshape(-1, size), rows, new.reshape(-1, size).to(kept.dtype))
 
     def grown(self, tokens: int, most: int) -> KeyValueCache:
         """This cache, or a larger one with the same tokens, if there is no room for so many more.

@@ -11,7 +11,7 @@ from dl4all import nn
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.functions.sorting.sort_and_search import topk
 from dl4all.graph.run.compiled import compile
-from dl4all.llm.cache import KeyValueCache, attended, rounded_up
+from dl4all.llm.cache import KeyValueCache, Rows, attended, rounded_up
 from dl4all.llm.families import DecoderConfig
 from dl4all.llm.rotary import rotary_tables, rotated
 from dl4all.nn import functional as F
@@ -34,7 +34,7 @@ class Tokens(NamedTuple):
 
     angles: list[Angles]
     masks: list[Tensor]
-    rows: Tensor | None = None
+    rows: Rows | None = None
     end: int = 0
 
 

@@ -156,6 +156,14 @@ class DecoderConfig:
         """The family."""
         return FAMILIES[self.family]
 
+    @property
+    def least_numbers(self) -> int:
+        """Numbers of the matrices, of which there are at least so many."""
+        attention = 2 * self.head_dim * (self.heads + self.kv_heads)
+        inner = min(self.inner, self.experts * self.expert_inner) if self.experts else self.inner
+        of_layer = self.width * (attention + (2 if self.rules.plain else 3) * inner)
+        return self.vocabulary * self.width + self.layers * of_layer
+
 
 def decoder_config(document: Mapping[str, Any]) -> DecoderConfig:
     """The configuration of a decoder, from a document as ``config.json`` has it.

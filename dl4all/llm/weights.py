@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,14 @@ from dl4all.io.weights import each_weight
 from dl4all.llm.decoder import Decoder
 from dl4all.llm.families import DecoderConfig
 from dl4all.nn.parameter import Parameter
+from dl4all.quantization.weights import QuantizedWeight
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor.creation import from_numpy
 
 Array = npt.NDArray[Any]
+Weight: TypeAlias = tuple[str, str, "Array | QuantizedWeight"]
+"""A weight: its origin, its name in the model, and its numbers."""
+
 PREFIXES = (r"^language_model\.", r"^(model|transformer)\.", r"^language_model\.")
 IGNORED = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias)$")
 """Tables that some files have beside the weights."""
@@ -46,34 +50,52 @@ def weight_files(folder: Path) -> list[Path]:
     return files
 
 
-def load_weights_into(model: Decoder, files: list[Path], device: Device, dtype: np.dtype[Any]) -> None:
-    """Read weights one by one in the place of those that are there, so that only one is there twice.
+def load_weights_into(
+    model: Decoder, weights: Iterable[Weight], device: Device, dtype: np.dtype[Any]
+) -> None:
+    """Put weights one by one in the place of those that are there, so that only one is there twice.
 
     Args:
-        device, dtype: of the weights.
+        device: of the weights.
+        dtype: of those that are floats; norms of Gemma stay in float32.
 
     Raises:
-        FileFormatError: a file is missing or damaged.
         WeightsError: a tensor has another shape, is not the model's, or is missing.
     """
     own = dict(model.named_parameters())
     missing = set(own)
-    for file in files:
-        for name, array in each_weight(file):
-            for ours, part in renamed(model.config, name, array):
-                if ours not in own:
-                    raise WeightsError(f"[llm] {file.name} has {name}, which the model has not")
-                if own[ours].shape != part.shape:
-                    raise WeightsError(
-                        f"[llm] {name} of {file.name} is {part.shape}, the model's {ours} {own[ours].shape}"
-                    )
-                widened = model.config.rules.gemma and "norm" in ours  # 1 + w needs all its digits
-                stored = np.ascontiguousarray(part).astype(np.float32 if widened else dtype, copy=False)
-                layer, _, leaf = ours.rpartition(".")
-                setattr(model.get_submodule(layer), leaf, Parameter(from_numpy(stored, device)))
-                missing.discard(ours)
+    for source, ours, value in weights:
+        if ours not in own:
+            raise WeightsError(f"[llm] the file has {source}, which the model has not")
+        if own[ours].shape != value.shape:
+            raise WeightsError(f"[llm] {source} is {value.shape}, the model's {ours} {own[ours].shape}")
+        layer, _, leaf = ours.rpartition(".")
+        setattr(model.get_submodule(layer), leaf, _held(model.config, ours, value, device, dtype))
+        missing.discard(ours)
     if missing:
         raise WeightsError(f"[llm] no file has {', '.join(sorted(missing)[:5])} ({len(missing)} in all)")
+
+
+def _held(
+    config: DecoderConfig, ours: str, value: Array | QuantizedWeight, device: Device, dtype: np.dtype[Any]
+) -> Parameter | QuantizedWeight:
+    if isinstance(value, QuantizedWeight):
+        return value.to(device).eval()
+    widened = config.rules.gemma and "norm" in ours  # 1 + w needs all its digits
+    stored = np.ascontiguousarray(value).astype(np.float32 if widened else dtype, copy=False)
+    return Parameter(from_numpy(stored, device))
+
+
+def weights_of_files(config: DecoderConfig, files: list[Path]) -> Iterator[Weight]:
+    """The weights of safetensors files.
+
+    Raises:
+        FileFormatError: a file is missing or damaged.
+    """
+    for file in files:
+        for name, array in each_weight(file):
+            for ours, part in renamed(config, name, array):
+                yield f"{name} of {file.name}", ours, part
 
 
 def renamed(config: DecoderConfig, name: str, array: Array) -> Iterator[tuple[str, Array]]:

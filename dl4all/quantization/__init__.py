@@ -1,7 +1,8 @@
 """Weights and inputs in fewer bits, under the names of torchao and torch.ao.quantization.
 
 ├── quantize.py    quantize_ and its configs
-├── weights.py     Int8Weight, Int4Weight: what takes a weight's place
+├── weights.py     QuantizedWeight, Int8Weight: what takes a weight's place
+├── packed_weights.py  Int4Weight and other blocks of few bits
 ├── static.py      prepare, prepare_qat, convert: steps of inputs that are found beforehand
 ├── observers.py   what inputs were like, and which steps suit them
 └── report.py      how each layer's results differ
@@ -17,6 +18,7 @@ from dl4all.quantization.observers import (
     ObserverBase,
     PercentileObserver,
 )
+from dl4all.quantization.packed_weights import Int4Weight, PackedWeight
 from dl4all.quantization.quantize import (
     Int4WeightOnlyConfig,
     Int8DynamicActivationInt8WeightConfig,
@@ -39,7 +41,7 @@ from dl4all.quantization.static import (
     prepare_qat,
     quantize_dynamic,
 )
-from dl4all.quantization.weights import Int4Weight, Int8DynamicWeight, Int8Weight, QuantizedWeight
+from dl4all.quantization.weights import Int8DynamicWeight, Int8Weight, QuantizedWeight
 
 __all__ = [
     "DeQuantStub",
@@ -57,6 +59,7 @@ __all__ = [
     "MinMaxObserver",
     "MovingAverageMinMaxObserver",
     "ObserverBase",
+    "PackedWeight",
     "PercentileObserver",
     "QConfig",
     "QuantStub",

@@ -11,7 +11,8 @@ from dl4all.nn.module import Module
 from dl4all.nn.modules.attention import MultiheadAttention
 from dl4all.nn.modules.linear import Linear
 from dl4all.nn.parameter import Parameter
-from dl4all.quantization.weights import Int4Weight, Int8DynamicWeight, Int8Weight, QuantizedWeight
+from dl4all.quantization.packed_weights import Int4Weight
+from dl4all.quantization.weights import Int8DynamicWeight, Int8Weight, QuantizedWeight
 from dl4all.tensor.tensor import Tensor
 
 WEIGHTS: dict[type[Module], tuple[str, ...]] = {

@@ -17,8 +17,8 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.nn.module import Module
 from dl4all.ops.core import tape
 from dl4all.ops.core.arguments.tensor_like import TensorLike
+from dl4all.ops.core.dtypes import FLOAT32
 from dl4all.ops.core.tensor_base import Size
-from dl4all.ops.linalg.int4_product import int4_product, int4_quantized, int4_unpacked
 from dl4all.ops.linalg.int8_product import int8_product
 from dl4all.ops.linalg.integer_product import integer_product
 from dl4all.ops.linalg.matrix_product import matmul
@@ -72,6 +72,11 @@ class QuantizedWeight(Module, TensorLike):
     @property
     def device(self) -> Device:
         return self.qdata.device
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32, which :meth:`dequantized` gives."""
+        return FLOAT32
 
     def dequantized(self) -> Tensor:
         """The numbers that products are computed with, in float32."""
@@ -171,44 +176,6 @@ class Int8DynamicWeight(Int8Weight):
         steps = (rows / scale).round().to("int8")
         product: Tensor = integer_product(steps, self.qdata).float() * scale * self.scale
         return product.reshape(*input.shape[:-1], self.shape[0])
-
-
-class Int4Weight(QuantizedWeight):
-    """A weight of 4 bits with a float16 scale for each group of an output's weights.
-
-    With groups of 32 it takes 0.14 of float32's bytes. ``qdata`` is uint8 of shape (out_features,
-    in_features / 2), as :mod:`dl4all.ops.linalg.int4_product` describes.
-
-    Example:
-        >>> import dl4all as dl
-        >>> weight = dl.quantization.Int4Weight.of(dl.randn(4, 64), group_size=32)
-        >>> weight.qdata.shape, weight.scale.shape
-        ((4, 32), (4, 2))
-    """
-
-    @classmethod
-    def of(cls, weight: Tensor, group_size: int = 32) -> Int4Weight:
-        """The nearest such weight of floats (out_features, in_features).
-
-        Raises:
-            ArgumentError: one is infinite or nan, or too large, or groups do not fit.
-        """
-        qdata, scale = int4_quantized(finite_numbers(weight), group_size)
-        return cls(from_numpy(qdata, weight.device), from_numpy(scale, weight.device))
-
-    @property
-    def shape(self) -> Size:
-        return Size((self.qdata.shape[0], 2 * self.qdata.shape[1]))
-
-    def dequantized(self) -> Tensor:
-        return int4_unpacked(self.qdata, self.scale)  # type: ignore[return-value]
-
-    def product(self, input: Tensor, **arguments: Any) -> Tensor:
-        return int4_product(input, self.qdata, self.scale)  # type: ignore[no-any-return]
-
-    def extra_repr(self) -> str:
-        rows, columns = self.shape
-        return f"{rows}, {columns}, group_size={columns // self.scale.shape[1]}"
 
 
 def finite_numbers(weight: Tensor) -> npt.NDArray[np.float32]:

@@ -3,8 +3,8 @@
 // read once for ROWS rows. One workgroup computes FEATURES features: its invocations read neighbours, VEC numbers at a
 // time, those of x once for all features, and their sums are added in shared memory.
 //
-// BITS=4 has w in blocks of 32 weights q from 0 to 15, which stand for (q - 8) * scale: byte i of 16 holds weights i
-// and i + 16. A float16 scale serves p.blocks of them, within a row.
+// FORMAT is 0 for a w of floats, or the layout of its weights in few bits (packed.glsl); p.blocks of their blocks share
+// scales, within a row.
 #extension GL_GOOGLE_include_directive : require
 layout(local_size_x = SIZE) in;
 #if VEC == 4
@@ -13,21 +13,21 @@ layout(local_size_x = SIZE) in;
 #define NUMBERS float
 #endif
 layout(binding = 0) readonly buffer X { NUMBERS x[]; };
-#if BITS == 4
-#include "int4.glsl"
-layout(binding = 1) readonly buffer W { uvec4 w[]; };
+#if FORMAT
+layout(binding = 1) readonly buffer W { uint w[]; };
 layout(binding = 2) readonly buffer Scales { uint scales[]; };
+#include "packed.glsl"
 #else
 layout(binding = 1) readonly buffer W { NUMBERS w[]; };
 #endif
-#define NEXT (2 + (BITS == 4 ? 1 : 0))
+#define NEXT (2 + (FORMAT == 0 ? 0 : 1))
 #if BIAS
 layout(binding = NEXT) readonly buffer Bias { float bias[]; };
 #endif
 layout(binding = NEXT + BIAS) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint rows, features, inner, x_offset, w_offset;
-#if BITS == 4
+#if FORMAT
     uint scale_offset, blocks;
 #endif
 #if BIAS
@@ -63,28 +63,42 @@ void main() {
         for (uint f = 0; f < FEATURES; ++f) sum[r][f] = 0.0;
     }
     for (uint f = 0; f < FEATURES; ++f) feature[f] = min(first_feature + f, p.features - 1);
-#if BITS == 4
-    const uint blocks = p.inner / 32;
-    for (uint i = me; i < blocks; i += SIZE) {
-        uvec4 words[FEATURES];
-        float dots[ROWS][FEATURES];
-        for (uint f = 0; f < FEATURES; ++f) {
-            words[f] = w[p.w_offset / 16 + feature[f] * blocks + i];
-            for (uint r = 0; r < ROWS; ++r) dots[r][f] = 0.0;
+#if FORMAT
+    const uint units = p.inner / 32, blocks = units / UNITS;
+    for (uint i = me; i < units; i += SIZE) {
+        const uint unit = i % UNITS;
+        uint block[FEATURES];
+        DOTS dots[ROWS][FEATURES];
+        float inputs[ROWS];
+        for (uint r = 0; r < ROWS; ++r) {
+            for (uint f = 0; f < FEATURES; ++f) dots[r][f] = DOTS(0.0);
+            inputs[r] = 0.0;
         }
+        for (uint f = 0; f < FEATURES; ++f) block[f] = p.w_offset / 4 + (feature[f] * blocks + i / UNITS) * WORDS;
         for (uint part = 0; part < 4; ++part) {
+            uvec2 numbers[FEATURES];
+            for (uint f = 0; f < FEATURES; ++f) numbers[f] = numbers_in(block[f], unit, part);
             for (uint r = 0; r < ROWS; ++r) {
                 const vec4 low = x[x_at[r] + i * 8 + part], high = x[x_at[r] + i * 8 + part + 4];
+                if (OFFSET == 1) inputs[r] += dot(low + high, vec4(1.0));
                 for (uint f = 0; f < FEATURES; ++f) {
-                    const uint word = words[f][part];
-                    dots[r][f] += dot(lower_weights(word), low) + dot(upper_weights(word), high);
+                    const vec4 first = weights_in(numbers[f].x), second = weights_in(numbers[f].y);
+#if HALVES == 2
+                    dots[r][f] += vec2(dot(first, low), dot(second, high));
+#else
+                    dots[r][f] += dot(first, low) + dot(second, high);
+#endif
                 }
             }
         }
         for (uint f = 0; f < FEATURES; ++f) {
-            const uint at = p.scale_offset + (feature[f] * blocks + i) / p.blocks;
-            const float scale = scale_in(scales[at / 2], at);
-            for (uint r = 0; r < ROWS; ++r) sum[r][f] += dots[r][f] * scale;
+            const uint scale = p.scale_offset + (feature[f] * blocks + i / UNITS) / p.blocks * SCALES;
+            const DOTS factors = DOTS(scales_of(block[f], scale, unit));
+            const float offset = offset_of(block[f], scale, unit);
+            for (uint r = 0; r < ROWS; ++r) {
+                sum[r][f] += dot(dots[r][f], factors);
+                if (OFFSET == 1) sum[r][f] -= offset * inputs[r];
+            }
         }
     }
 #else

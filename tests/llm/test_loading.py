@@ -61,7 +61,7 @@ def test_weights_that_do_not_fit(folder: Path) -> None:
         ({**whole, name: whole[name].T}, r"k_proj.weight of model.safetensors is \(32, 16\), the model's"),
         (
             {**whole, "model.extra.weight": np.zeros(3, np.float32)},
-            "model.extra.weight, which the model has not",
+            "model.extra.weight of model.safetensors, which the model has not",
         ),
         (
             {n: a for n, a in whole.items() if n != name},

@@ -11,8 +11,8 @@ import pytest
 import dl4all as dl
 from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.op import REGISTRY, Example, Op
-from dl4all.ops.linalg.int4_product import int4_product, int4_quantized, int4_unpacked
 from dl4all.ops.linalg.integer_product import integer_product
+from dl4all.ops.linalg.packed_product import int4_quantized, packed_product, unpacked_matrix
 from dl4all.runtime.protocols import Dispatch
 from dl4all.runtime.spirv import Shader, load
 from dl4all.scheduler.device.current import device as open_device
@@ -77,9 +77,9 @@ def test_products_of_few_bits(rows: int) -> None:
     with compared(open_device("vulkan:0")):
         exact = integer_product(*(dl.tensor(values, device="vulkan:0") for values in (a, b)))
         np.testing.assert_array_equal(exact.numpy(), a.astype(np.int64) @ b.T.astype(np.int64))
-        held = [dl.tensor(values, device="vulkan:0") for values in (packed, scales)]
-        weight: Any = int4_unpacked(*held)
-        result = int4_product(dl.tensor(x, device="vulkan:0"), *held)
+        w, s = (dl.tensor(values, device="vulkan:0") for values in (packed, scales))
+        weight: Any = unpacked_matrix(w, s)
+        result = packed_product(dl.tensor(x, device="vulkan:0"), w, s)
         np.testing.assert_allclose(result.numpy(), x @ weight.numpy().T, rtol=1e-4, atol=1e-4)
 
 

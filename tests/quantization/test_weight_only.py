@@ -13,8 +13,8 @@ import pytest
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.nn import functional as F
-from dl4all.ops.linalg.int4_product import int4_product, int4_quantized, int4_unpacked
 from dl4all.ops.linalg.int8_product import int8_product
+from dl4all.ops.linalg.packed_product import int4_quantized, packed_product, unpacked_matrix
 from dl4all.quantization import (
     Int4Weight,
     Int4WeightOnlyConfig,
@@ -90,10 +90,10 @@ def check_4_bits(case: Any, dtype: str, device: str) -> None:
     x = rng.standard_normal((*lead, k)).astype(dtype)
     packed = rng.integers(0, 256, (n, k // 2)).astype(np.uint8)
     scales = rng.standard_normal((n, k // group_size)).astype(np.float16)
-    given = [dl.tensor(values, device=device) for values in (x, packed, scales)]
+    given: list[Any] = [dl.tensor(values, device=device) for values in (x, packed, scales)]
     with fallback.policy("error"):
-        result: Any = int4_product(*given)
-        matrix: Any = int4_unpacked(*given[1:])
+        result: Any = packed_product(given[0], given[1], given[2])
+        matrix: Any = unpacked_matrix(given[1], given[2])
     weight = unpacked(packed, scales)
     np.testing.assert_array_equal(matrix.numpy(), weight.astype(np.float32))
     agree(result, x, weight)
@@ -116,7 +116,7 @@ def test_operands_with_gaps_and_offsets(device: str) -> None:
     packed = rng.integers(0, 256, (9, 70)).astype(np.uint8)
     scales = rng.standard_normal((7, 9)).astype(np.float16)
     x = rng.standard_normal((4, 101)).astype("f4")
-    mine = int4_product(
+    mine = packed_product(
         dl.tensor(x, device=device)[1:, 5:],
         dl.tensor(packed, device=device)[1:8, 3:51],
         dl.tensor(scales, device=device)[:, 5:8],
@@ -348,10 +348,10 @@ def test_bad_use() -> None:
         int8_product(dl.ones(2, 3), dl.ones(2, 4, dtype="int8"))
     packed, scales = (dl.tensor(part) for part in int4_quantized(np.ones((2, 64), np.float32), 32))
     with pytest.raises(DTypeError, match="weights of uint8 and scales of float16"):
-        int4_product(dl.ones(1, 64), packed, scales.float())
+        packed_product(dl.ones(1, 64), packed, scales.float())
     with pytest.raises(DTypeError, match="floats of at most 32 bits"):
-        int4_product(dl.ones(1, 64, dtype="float64"), packed, scales)
+        packed_product(dl.ones(1, 64, dtype="float64"), packed, scales)
     with pytest.raises(ShapeError, match=r"expected an input of shape \(\.\.\., 64\)"):
-        int4_product(dl.ones(1, 32), packed, scales)
-    with pytest.raises(ShapeError, match=r"scales of \(n, k / group size\)"):
-        int4_product(dl.ones(1, 64), packed, scales[:1])
+        packed_product(dl.ones(1, 32), packed, scales)
+    with pytest.raises(ShapeError, match=r"scales of \(n, 1 for each of these blocks\)"):
+        packed_product(dl.ones(1, 64), packed, scales[:1])

@@ -29,7 +29,8 @@ def chat(
 ) -> None:
     """Talk with MODEL: lines of standard input, and its answers.
 
-    MODEL is a folder with config.json and safetensors files, or a repository on Hugging Face's Hub. What was
+    MODEL is a folder with config.json and safetensors files, a GGUF file, or a repository on Hugging Face's
+    Hub. What was
     said stays computed from answer to answer.
     """
     import dl4all as dl

@@ -34,7 +34,8 @@ def generate(
 ) -> None:
     """Print what MODEL says after PROMPT; a PROMPT of - is read from standard input.
 
-    MODEL is a folder with config.json and safetensors files, or a repository on Hugging Face's Hub.
+    MODEL is a folder with config.json and safetensors files, a GGUF file, or a repository on Hugging Face's
+    Hub.
     """
     import dl4all as dl
 

@@ -16,7 +16,10 @@ OPTIONS = (
         "--device", default="auto", show_default=True, help="Where the model is: cpu, vulkan:0, ..."
     ),
     click.option("--adapter", type=click.Path(exists=True, file_okay=False), help="A folder with adapters."),
-    click.option("--dtype", help="Of its weights, in place of the files' own: float32, bfloat16."),
+    click.option(
+        "--dtype",
+        help="Of its weights, in place of the files' own: float32, bfloat16; few bits are widened.",
+    ),
     click.option(
         "--max-tokens", default=512, show_default=True, type=click.IntRange(min=1), help="Of an answer."
     ),
@@ -52,5 +55,5 @@ def loaded(model: str, **settings: Any) -> tuple[Decoder, Tokenizer]:
 
     network, tokenizer = load(model, **settings)
     if tokenizer is None:
-        raise FileFormatError(f"[llm] {model} has no tokenizer.json: text cannot become tokens")
+        raise FileFormatError(f"[llm] {model} has no tokenizer: text cannot become tokens")
     return network, tokenizer

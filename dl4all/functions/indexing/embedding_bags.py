@@ -9,6 +9,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.functions.host import to_device_of
 from dl4all.ops.core import tape
+from dl4all.ops.core.arguments.tensor_like import TensorLike
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.host_work import host_work
 from dl4all.ops.core.op import empty
@@ -67,6 +68,8 @@ def embedding(
         >>> dl.nn.functional.embedding(dl.tensor([1, 0, 1]), table).tolist()
         [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
     """
+    if isinstance(weight, TensorLike):
+        return weight.rows_at(input)
     if max_norm is not None:
         _limit_norms(weight, input, max_norm, norm_type)
     return table_rows(input, weight, padding_idx, scale_grad_by_freq)

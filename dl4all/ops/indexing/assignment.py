@@ -21,10 +21,10 @@ from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.indexing.advanced_indexing import AdvancedIndex, getitem, is_basic, parse_key
 from dl4all.ops.indexing.concatenation import prepend_axes
-from dl4all.ops.indexing.indices import NDArray, flat_indices, untracked_view
+from dl4all.ops.indexing.indices import Indices, NDArray, flat_indices, untracked_view
 from dl4all.ops.indexing.inplace import begin_change, finish_change, finish_history, with_history
 from dl4all.ops.indexing.rows import put_rows, write_rows
-from dl4all.ops.memory.copy import MOVABLE_DTYPES, copy_into, fill_with, fresh_copy
+from dl4all.ops.memory.copy import copy_into, fill_with, fresh_copy
 from dl4all.ops.memory.views import in_shape, permute, reshape
 from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
@@ -191,6 +191,28 @@ def setitem(input: TensorBase, key: object, value: Array | NDArray | Scalar | Se
         finish_history(input)
 
 
+def set_rows(input: TensorBase, rows: Indices | TensorBase, value: TensorBase) -> None:
+    """Write rows of a matrix that has no history, in place.
+
+    Args:
+        input: (size, inner), contiguous.
+        rows: row numbers; as :class:`Indices` they are checked already, and each is there once.
+        value: (rows, inner), of the same dtype.
+
+    Raises:
+        ArgumentError: a row is not there.
+    """
+    if isinstance(rows, Indices) and not begin_change("setitem", input, value):
+        try:
+            write_rows(input, value, rows)
+        except KERNEL_REFUSALS:
+            rows = rows.on(input)  # nothing was written
+        else:
+            finish_change(input, False)
+            return
+    setitem(input, rows, value)
+
+
 def _write_few(input: TensorBase, key: Any, value: Any) -> bool:
     """Write to a part of a small tensor of the CPU with NumPy, which takes less time than to find a kernel.
 
@@ -324,11 +346,7 @@ def _write_advanced(view: TensorBase, index: AdvancedIndex, value: Any) -> None:
         if view.device.is_host:
             by_kernel = in_place and flat.stays_on(view) is not None and view.device.simulated is None
         else:
-            by_kernel = (
-                in_place
-                and view.dtype.name in MOVABLE_DTYPES
-                and view.device.memory.binds(rows.storage, permuted.storage)
-            )
+            by_kernel = in_place and view.device.memory.binds(rows.storage, permuted.storage)
         if by_kernel:
             target = permuted.strided_view((outer, inner), (inner, 1), permuted.offset)
             try:

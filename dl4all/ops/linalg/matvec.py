@@ -9,6 +9,7 @@ from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, as_bits, ceil_div, run
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.gemm import GemmProblem, gemm
+from dl4all.ops.linalg.packed_formats import FORMATS, PackedFormat
 from dl4all.runtime.device_info import DeviceInfo
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device.device import Device
@@ -17,7 +18,6 @@ MATVEC_MAX_ROWS = 8  # with more rows, the tiles of gemm are faster
 MAX_ROWS = 4  # of the input that one workgroup computes together
 MAX_INNER_BITS = 20  # longer sums are one class for the tuner
 MAX_LOOP_BITS = 16  # of the loop count that every device allows: llvmpipe leaves a loop after 65535 rounds
-BLOCK = 32  # weights of 4 bits that are read together
 MAX_FEATURES = MAX_GRID_SIZE * 4
 
 
@@ -43,16 +43,19 @@ WORKGROUPS = {"8x8": Workgroup(8, 8), "64x4": Workgroup(64, 4)}
 METHODS: dict[str, Method] = {**WORKGROUPS, "tiles": "tiles"}
 LINEAR = "uint rows, features, inner, x_offset, w_offset"
 MATVEC_PUSH = {
-    False: PushBlock("linalg/linear.comp", LINEAR + ";", BIAS=0, BITS=32),
-    True: PushBlock("linalg/linear.comp", LINEAR + ", bias_offset;", BIAS=1, BITS=32),
+    False: PushBlock("linalg/linear.comp", LINEAR + ";", BIAS=0, FORMAT=0),
+    True: PushBlock("linalg/linear.comp", LINEAR + ", bias_offset;", BIAS=1, FORMAT=0),
 }
-INT4_PUSH = PushBlock("linalg/linear.comp", LINEAR + ", scale_offset, blocks;", BITS=4)
+PACKED_PUSH = {
+    name: PushBlock("linalg/linear.comp", LINEAR + ", scale_offset, blocks;", FORMAT=format.number)
+    for name, format in FORMATS.items()
+}
 
 
-def _shader(workgroup: Workgroup, rows: int, step: int, *, bias: bool = False, bits: int = 32) -> Shader:
+def _shader(workgroup: Workgroup, rows: int, step: int, *, bias: bool = False, format: int = 0) -> Shader:
     size, features = workgroup
     return shader(
-        "linalg/linear.comp", SIZE=size, FEATURES=features, ROWS=rows, VEC=step, BIAS=int(bias), BITS=bits
+        "linalg/linear.comp", SIZE=size, FEATURES=features, ROWS=rows, VEC=step, BIAS=int(bias), FORMAT=format
     )
 
 
@@ -63,8 +66,9 @@ MATVEC = {
     for step in (1, 4)  # numbers that an invocation reads at once
     for bias in (False, True)
 }
-INT4 = {
-    (workgroup, rows): _shader(workgroup, rows, 4, bits=4)
+PACKED = {
+    (format.name, workgroup, rows): _shader(workgroup, rows, 4, format=format.number)
+    for format in FORMATS.values()
     for workgroup in WORKGROUPS.values()
     for rows in (1, 2, MAX_ROWS)
 }
@@ -99,19 +103,22 @@ def matvec_with_method(
     run(code, groups, push, *operands, out, flops=2 * rows * features * inner)
 
 
-def int4_matvec(out: TensorBase, x: TensorBase, w: TensorBase, scales: TensorBase) -> None:
-    """Fill `out` (rows, features) with the product of x (rows, inner) and weights of 4 bits.
+def packed_matvec(
+    out: TensorBase, x: TensorBase, w: TensorBase, scales: TensorBase, format: PackedFormat
+) -> None:
+    """Fill `out` (rows, features) with the product of x (rows, inner) and weights in few bits.
 
-    All are contiguous, x begins at a multiple of 4, w, of (features, inner / 2) bytes, at one of 16, and
-    scales, of (features, groups), hold float16.
+    All are contiguous, x and the bytes of w begin at multiples of 4, and scales, of (features, numbers), hold
+    float16.
     """
-    (rows, inner), (features, groups) = x.shape, scales.shape
+    (rows, inner), (features, numbers) = x.shape, scales.shape
     usual = SPACE.usual(out.device, SPACE.key(MatvecProblem(rows, features, inner)))
     workgroup, together = WORKGROUPS[usual], _rows_together(rows)
-    push = INT4_PUSH.pack(rows, features, inner, x.offset, w.offset, scales.offset, inner // groups // BLOCK)
+    of_scale = inner // format.weights * format.scales // numbers
+    push = PACKED_PUSH[format.name].pack(rows, features, inner, x.offset, w.offset, scales.offset, of_scale)
     grid = (ceil_div(features, workgroup.features), ceil_div(rows, together), 1)
     flops = 2 * rows * features * inner
-    run(INT4[workgroup, together], grid, push, x, w, as_bits(scales), out, flops=flops)
+    run(PACKED[format.name, workgroup, together], grid, push, x, w, as_bits(scales), out, flops=flops)
 
 
 def _rows_together(rows: int) -> int:

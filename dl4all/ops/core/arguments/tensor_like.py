@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dl4all.errors import DTypeError
+
 
 class TensorLike:
     """An operand that is asked for the result of each op it is given to."""
@@ -16,6 +18,10 @@ class TensorLike:
     def call_op(self, op: Any, operands: list[Any], arguments: dict[str, Any]) -> Any:
         """The result of an op that has this object among its operands."""
         raise NotImplementedError
+
+    def rows_at(self, index: Any) -> Any:
+        """Its rows at an index, if it is a table of embeddings."""
+        raise DTypeError(f"[embedding] a {type(self).__name__} is no table of embeddings")
 
 
 class TensorLikeFound(Exception):

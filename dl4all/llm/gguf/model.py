@@ -1,0 +1,63 @@
+"""A model of a GGUF file: its configuration, weights and tokenizer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dl4all.llm.families import DecoderConfig, decoder_config
+from dl4all.llm.gguf.architectures import decoder_rows, document_of
+from dl4all.llm.gguf.reader import GgufFile
+from dl4all.llm.gguf.row_bytes import FLOATS, PACKED, RowBytes
+from dl4all.llm.gguf.vocabulary import tokenizer_of
+from dl4all.llm.tokenizer import Tokenizer
+from dl4all.llm.weights import IGNORED, Weight
+from dl4all.quantization.packed_weights import PackedWeight
+from dl4all.tensor.creation import from_numpy
+
+
+def gguf_config(file: GgufFile) -> DecoderConfig:
+    """The configuration of a file's model.
+
+    Raises:
+        ConfigError: the architecture is not known, or a value is missing or wrong.
+    """
+    return decoder_config(document_of(file))
+
+
+def gguf_dtype(file: GgufFile) -> np.dtype[Any]:
+    """The type that most of a file's matrices have, if it is one of floats, or else float32."""
+    kinds = Counter(tensor.kind for tensor in file.tensors.values() if len(tensor.shape) > 1)
+    usual = max(kinds, key=kinds.__getitem__, default=0)
+    return np.dtype(FLOATS.get(usual, np.float32))
+
+
+def gguf_weights(file: GgufFile, config: DecoderConfig, *, widened: bool) -> Iterator[Weight]:
+    """The weights of a file.
+
+    Args:
+        widened: make floats of those in few bits.
+
+    Raises:
+        FileFormatError: a tensor has other axes than the model's.
+    """
+    architecture = file.metadata["general.architecture"]
+    for name, ours, rows in decoder_rows(file, config, architecture):
+        if IGNORED.search(ours) or (config.tied and ours == "lm_head.weight"):
+            continue
+        yield name, ours, rows.floats() if widened or rows.kind not in PACKED else _packed(rows)
+
+
+def gguf_tokenizer(file: GgufFile) -> Tokenizer | None:
+    """The tokenizer of a file, or None where it has none."""
+    return tokenizer_of(file.metadata)
+
+
+def _packed(rows: RowBytes) -> PackedWeight:
+    format = PACKED[rows.kind]
+    data, scales = format.split(rows.data)
+    qdata, scale = (from_numpy(np.ascontiguousarray(part), "cpu") for part in (data, scales))
+    return PackedWeight(qdata, scale, format.name)
