@@ -85,7 +85,8 @@ OUTSIDE = {
     "onnx": "dl4all.onnx.dtypes",
     "llvmlite": "dl4all.runtime.cpu.llvm",
     "einops": "dl4all.pytorch.names.einops",
-    "starlette": "dl4all.serving.protocol.http_routes",
+    "starlette": "dl4all.serving.protocol.http_routes dl4all.serving.protocol.http_request "
+    "dl4all.serving.protocol.openai_routes",
     "uvicorn": "dl4all.serving.server dl4all.serving.protocol.http_connection",
     "grpc": "dl4all.serving.server dl4all.serving.protocol.grpc_service "
     "dl4all.distributed.parameter_server.client dl4all.training.parameter_server",

@@ -7,7 +7,8 @@ model_files.py             a model and its tokenizer, from a folder, a GGUF file
 ├── lora.py                adapters beside frozen weights; examples.py: what they learn from
 ├── tokenizer.py           text and tokens, and the templates of talks
 ├── samplers.py            which token comes next
-└── generation.py          tokens one after the other; conversation.py: answers to messages
+├── generation.py          tokens one after the other; conversation.py: answers to messages
+└── batching.py            completions for many at once
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from dl4all.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from dl4all.llm.batching import Completion, CompletionBatcher, CompletionPiece, CompletionRequest
     from dl4all.llm.cache import KeyValueCache
     from dl4all.llm.conversation import Conversation
     from dl4all.llm.decoder import Decoder
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
     from dl4all.llm.tokenizer import Tokenizer
 
 MODULES = {
+    "Completion": "batching",
+    "CompletionBatcher": "batching",
+    "CompletionPiece": "batching",
+    "CompletionRequest": "batching",
     "Conversation": "conversation",
     "Decoder": "decoder",
     "DecoderConfig": "families",
@@ -60,6 +66,10 @@ MODULES = {
     "stream_generate": "generation",
 }
 __all__ = [
+    "Completion",
+    "CompletionBatcher",
+    "CompletionPiece",
+    "CompletionRequest",
     "Conversation",
     "Decoder",
     "DecoderConfig",

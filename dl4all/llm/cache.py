@@ -49,10 +49,15 @@ class KeyValueCache:
         return int(self.keys[0].shape[2])
 
     def rows(self, at: Tensor) -> Rows:
-        """Rows of all heads' tokens at positions (T,), as the cache lies: checked once for all layers."""
-        heads = self.keys[0].shape[0] * self.keys[0].shape[1]
-        first = arange(heads, device=at.device) * self.length
-        rows = (first.reshape(-1, 1) + at.to(first.dtype)).reshape(-1)
+        """Rows of all heads' tokens at positions, as the cache lies: checked once for all layers.
+
+        Args:
+            at: (T,) for all sequences, or (N, 1).
+        """
+        n, of_each = self.keys[0].shape[:2]
+        heads = n * of_each
+        first = arange(heads, device=at.device).reshape(n if at.ndim > 1 else heads, -1) * self.length
+        rows = (first + at.to(first.dtype)).reshape(-1)
         if not device_indices.stays(rows, self.keys[0]):
             return rows
         size = heads * self.length
@@ -141,7 +146,9 @@ def rounded_up(tokens: int) -> int:
 
 
 def attended(at: Tensor, keys: int, window: int | None) -> Tensor:
-    """Which keys a token at each of the positions (T,) sees: bools (T, keys)."""
+    """The keys that tokens at positions see: bools (T, keys) for (T,), (N, 1, 1, keys) for (N, 1)."""
     ahead = at.reshape(-1, 1) - arange(keys, device=at.device).to(at.dtype).reshape(1, -1)
     seen = ops.ge(ahead, 0)
-    return seen if window is None else ops.logical_and(seen, ops.lt(ahead, window))
+    if window is not None:
+        seen = ops.logical_and(seen, ops.lt(ahead, window))
+    return seen if at.ndim == 1 else seen.reshape(-1, 1, 1, keys)

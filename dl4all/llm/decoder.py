@@ -242,9 +242,10 @@ class Decoder(nn.Module):
     def scores(
         self, idx: Tensor, at: Tensor, cache: KeyValueCache | None, end: int, last: bool = False
     ) -> Tensor:
-        """Scores of tokens (N, T) at positions (T,), which a compiled step takes as a tensor.
+        """Scores of tokens (N, T) at positions, which a compiled step takes as a tensor.
 
         Args:
+            at: (T,) for all sequences, or (N, 1): a position of each sequence's one token.
             end: keys that are looked at.
             last: give those after the last token alone.
         """
@@ -322,6 +323,6 @@ class Decoder(nn.Module):
         if key not in self._tables:
             made = rotary_tables(settings, self.config.head_dim, size)
             self._tables[key] = tuple(from_numpy(table, at.device) for table in made)  # type: ignore[assignment]
-        cos, sin = self._tables[key]
         dtype = self.embed_tokens.weight.dtype
-        return cos[at].to(dtype), sin[at].to(dtype)
+        cos, sin = (table[at].to(dtype) for table in self._tables[key])
+        return (cos, sin) if at.ndim == 1 else (cos.unsqueeze(1), sin.unsqueeze(1))  # for all heads

@@ -144,7 +144,7 @@ def _stream(
         for number in range(max_tokens):
             drawing = contextlib.nullcontext() if generator is None else drawing_from(generator)
             with no_grad(), drawing:
-                chosen = sampler(_penalized(scores, seen, penalty))
+                chosen = sampler(penalized(scores, seen, penalty))
                 token = int(chosen.item())
             last = number + 1 == max_tokens or cache.position == positions
             told = "" if text is None else text.add(token)
@@ -186,7 +186,8 @@ def _after_token(model: Decoder, token: Tensor, cache: KeyValueCache) -> Tensor:
     return scores
 
 
-def _penalized(scores: Tensor, seen: dict[int, None], penalty: float) -> Tensor:
+def penalized(scores: Tensor, seen: dict[int, None], penalty: float) -> Tensor:
+    """Scores (1, vocabulary), of which those of tokens that were there are made worse."""
     if penalty == 1:
         return scores
     tokens = tensor(list(seen), device=scores.device)

@@ -97,6 +97,11 @@ class Tokenizer:
         """The text of tokens, without special ones."""
         return str(self.tokens.decode(list(tokens)))
 
+    def text_of(self, token: int) -> str:
+        """The text of one token, be it special; its name where it is a part of a character."""
+        text = str(self.tokens.decode([token], skip_special_tokens=False))
+        return self.tokens.id_to_token(token) or text if UNFINISHED in text else text
+
     def apply_chat_template(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
         """The text of a talk, as the model was trained with it.
 

@@ -45,6 +45,15 @@ class Metrics:
                 ("compute", "On a device."),
             )
         )
+        self._completions = Counter(
+            "dl4all_completion_requests",
+            "Requests for completions by the code of their answer.",
+            ("model", "code"),
+            registry=self._registry,
+        )
+        self._tokens = Counter(
+            "dl4all_completion_tokens", "Tokens of completions.", ("model",), registry=self._registry
+        )
         self._registry.register(_ModelCollector(models))
 
     def count(
@@ -60,6 +69,11 @@ class Metrics:
             self._rows.labels(*names).inc(answer.rows)
             self._queue.labels(*names).observe(answer.queue_seconds)
             self._compute.labels(*names).observe(answer.compute_seconds)
+
+    def count_completion(self, model: str, status: int, tokens: int) -> None:
+        """Count a request for a completion of a language model that is served, and its tokens."""
+        self._completions.labels(model, str(status)).inc()
+        self._tokens.labels(model).inc(tokens)
 
     def text(self) -> bytes:
         """All numbers in Prometheus' text format."""

@@ -10,10 +10,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dl4all.errors import ArgumentError, BackendMissingError, ConfigError
 from dl4all.nn.module import Module
+from dl4all.serving.language_models import LanguageModels
 from dl4all.serving.model_config import NAME, ModelConfig, TensorSpec, checked_config
 from dl4all.serving.repository import Repository
 from dl4all.serving.request_error import RequestError
@@ -31,6 +32,10 @@ try:
     from dl4all.serving.protocol.request_tensors import MOST_BYTES
 except ImportError as error:
     raise BackendMissingError(f"[serve] {error.name} is not installed: pip install 'dl4all[serve]'") from None
+
+if TYPE_CHECKING:
+    from dl4all.llm.decoder import Decoder
+    from dl4all.llm.tokenizer import Tokenizer
 
 GRPC_OPTIONS = (
     ("grpc.max_receive_message_length", MOST_BYTES),
@@ -94,6 +99,7 @@ class Server:
         folder = None if repository is None else Repository(Path(repository))
         self._models = ServedModels(folder, devices, model_control_mode == "explicit")
         self._metrics = Metrics(self._models)
+        self._language_models = LanguageModels()
         self._host, self._ports = host, (http_port, grpc_port)
         self._drain_seconds = drain_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -142,6 +148,25 @@ class Server:
 
     async def _put(self, made: ServedModel) -> None:
         self._models.put(made)
+
+    def add_language_model(
+        self, name: str, model: Decoder, tokenizer: Tokenizer | None, *, slots: int = 8
+    ) -> None:
+        """Serve a language model as OpenAI's API has it: ``/v1/chat/completions``, ``/v1/completions``.
+
+        Args:
+            name: by which clients ask for it.
+            model, tokenizer: from :func:`dl4all.llm.load`.
+            slots: completions that are computed together; others wait.
+
+        Raises:
+            ConfigError: there is one of this name.
+        """
+        from dl4all.llm.batching import CompletionBatcher  # whose extra other servers need not have
+
+        if name in self._language_models.by_name:
+            raise ConfigError(f"[serve] there is a language model {name!r} already")
+        self._language_models.put(name, CompletionBatcher(model, tokenizer, slots=slots))
 
     def start(self) -> None:
         """Listen, in a thread; returns when requests are answered.
@@ -204,6 +229,7 @@ class Server:
             ready.set_exception(error)
         finally:
             await self._models.stop()
+            await asyncio.to_thread(self._language_models.stop)
             self._loop = None
 
     def _begin_to_stop(self) -> None:
@@ -222,7 +248,7 @@ class Server:
         add_services(rpc, self._models, self._metrics)
         http = _HttpServer(
             uvicorn.Config(
-                application(self._models, self._metrics),
+                application(self._models, self._metrics, self._more_routes()),
                 http=HttpConnection,
                 loop="none",
                 lifespan="off",
@@ -246,6 +272,14 @@ class Server:
             self._models.stopping = True  # not ready from now on
             http.should_exit = True
             await asyncio.gather(serving, rpc.stop(GRACE_SECONDS))
+
+    def _more_routes(self) -> list[Any]:
+        """Routes of language models, if there are some."""
+        if not self._language_models.by_name:
+            return []
+        from dl4all.serving.protocol.openai_routes import openai_routes
+
+        return openai_routes(self._language_models, self._metrics.count_completion)
 
     async def _until_stopped(self, serving: asyncio.Task[None]) -> None:
         """Return when somebody wants the end, or HTTP is not served any more."""

@@ -1,7 +1,7 @@
 """Products with weights in few bits, in blocks (:mod:`dl4all.ops.linalg.packed_formats`).
 
-Each block is unpacked in registers, once for all rows of the left operand; a group's scale multiplies the sum
-of its products.
+Each block is unpacked in registers, once for up to eight rows of the left operand. For one row, scales
+multiply sums of products.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ import operator
 from collections.abc import Sequence
 
 from dl4all.host_kernels.lib.elements import converts_half
-from dl4all.host_kernels.linalg.packed_groups import GROUP_FORMATS, lanes_of_groups
+from dl4all.host_kernels.linalg.packed_groups import GROUP_FORMATS, GroupFormat, lanes_of_groups
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.linalg.packed_formats import FORMATS
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule
+from dl4all.runtime.cpu.llvm import provider
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, IrVariable
 from dl4all.runtime.cpu.llvm.ir_types import vector
 
-MAX_ROWS = 4  # that are multiplied together
-FEATURES = {1: 4, 2: 2, 3: 1, 4: 1}  # that are, too
+Place = tuple[IrValue, IrValue]
+"""The addresses of a block's bytes and of its scales."""
+
+MAX_ROWS = 8  # that are multiplied together
 PARALLEL_PRODUCTS = 2**17
 """Products of two numbers that a thread computes at a time, at least: some 10 microseconds."""
 
@@ -47,7 +50,7 @@ def prepare_packed_product(
     (rows, inner), (features, numbers) = x.shape, scales.shape
     format = FORMATS[name]
     blocks = inner // format.weights
-    grain = max(FEATURES[1], PARALLEL_PRODUCTS // (rows * inner))
+    grain = max(_features_together(name, 1), PARALLEL_PRODUCTS // (rows * inner))
     constants = (rows, features, blocks, blocks * format.scales // numbers, grain)
     return HostLaunch(packed_product, (name,), 4, constants, work=rows * features * inner // 8)
 
@@ -68,6 +71,17 @@ def prepare_packed_unpack(
     count = out.numel() // format.weights // shared
     grain = max(1, UNPACKED_WEIGHTS // (shared * format.weights))
     return HostLaunch(packed_unpack, (name,), 3, (count, shared, grain), work=out.numel() // 8)
+
+
+def _features_together(name: str, rows: int) -> int:
+    """Features that are multiplied together with so many rows: their sums take half of the registers.
+
+    Blocks of many groups, whose code is long, take half as many.
+    """
+    most = provider.processor().registers // 2 // rows
+    if rows > 1 and GROUP_FORMATS[name].groups > 1:
+        most //= 2
+    return 4 if most >= 4 else 2 if most >= 2 else 1
 
 
 def _check(*layouts: ArrayLayout) -> None:
@@ -92,7 +106,7 @@ def packed_product(name: str) -> IrModule:
         with code.loop(0, parts) as part:
             height = code.select(part < larger, least + 1, least)
             for number, kind in enumerate(kinds, 1):
-                together = FEATURES[number]
+                together = _features_together(name, number)
                 with code.if_(height.equals(number)), code.loop(begin, end, together) as feature:
                     code.run(kind, slots, row.value, feature, end)
             row.value = row.value + height
@@ -102,8 +116,9 @@ def packed_product(name: str) -> IrModule:
 
 
 def _write_rows(module: IrModule, name: str, rows: int) -> Code:
-    """The function for so many rows of X from one on, and as many features as FEATURES says, but the end."""
-    format, kind, together = FORMATS[name], GROUP_FORMATS[name], FEATURES[rows]
+    """The function for so many rows of X from one on, and the features from one on that are computed
+    together, but for those past the end."""
+    format, kind, together = FORMATS[name], GROUP_FORMATS[name], _features_together(name, rows)
     size, lanes = format.weights // kind.groups, lanes_of_groups()
     with module.function(f"rows{rows}", "ptr", "i64", "i64", "i64") as code:
         _, row, feature, end = code.parameters
@@ -131,31 +146,58 @@ def _write_rows(module: IrModule, name: str, rows: int) -> Code:
                 for line in range(0, format.size, LINE):
                     code.prefetch(data, AHEAD + line, "i8")
             for group in range(kind.groups):
-                factors = [
+                inputs = [
                     [
                         code.load(place, block * format.weights + (group * size + at), type)
                         for at in range(0, size, lanes)
                     ]
                     for place in left
                 ]
-                totals = [functools.reduce(operator.add, values) for values in factors]
-                for j, (data, scale_place) in enumerate(places):
-                    weights, scale, offset = kind.group(code, data, scale_place, group)
-                    factor = code.splat(scale, lanes)
-                    for values, total, made in zip(factors, totals, sums, strict=True):
-                        products = total * -kind.zero if kind.zero else values[0] * weights[0]
-                        begun = 0 if kind.zero else 1
-                        for weight, value in zip(weights[begun:], values[begun:], strict=True):
-                            products = code.intrinsic("fmuladd", weight, value, products)
-                        result = code.intrinsic("fmuladd", factor, products, made[j].value)
-                        if offset is not None:
-                            result = code.intrinsic("fmuladd", code.splat(-offset, lanes), total, result)
-                        made[j].value = result
+                if rows == 1:
+                    _add_group(code, kind, places, group, inputs[0], sums[0])
+                    continue
+                for j, place in enumerate(places):
+                    weights = _unpacked_group(code, kind, place, group)
+                    for values, made in zip(inputs, sums, strict=True):
+                        for weight, value in zip(weights, values, strict=True):
+                            made[j].value = code.intrinsic("fmuladd", weight, value, made[j].value)
         for i, made in enumerate(sums):
             target = code.at(y, (row + i) * features, "float")
             for number, sum in zip(numbers, made, strict=True):
                 code.store(code.sum_of(sum.value), target, number)
     return code
+
+
+def _add_group(
+    code: Code,
+    kind: GroupFormat,
+    places: Sequence[Place],
+    group: int,
+    values: Sequence[IrValue],
+    sums: Sequence[IrVariable],
+) -> None:
+    """Add a group's products with one row to the sums of features: scales multiply sums, not each weight."""
+    lanes = lanes_of_groups()
+    total = functools.reduce(operator.add, values)
+    for (data, scales), made in zip(places, sums, strict=True):
+        weights, scale, offset = kind.group(code, data, scales, group)
+        products = total * -kind.zero if kind.zero else values[0] * weights[0]
+        begun = 0 if kind.zero else 1
+        for weight, value in zip(weights[begun:], values[begun:], strict=True):
+            products = code.intrinsic("fmuladd", weight, value, products)
+        result = code.intrinsic("fmuladd", code.splat(scale, lanes), products, made.value)
+        if offset is not None:
+            result = code.intrinsic("fmuladd", code.splat(-offset, lanes), total, result)
+        made.value = result
+
+
+def _unpacked_group(code: Code, kind: GroupFormat, place: Place, group: int) -> list[IrValue]:
+    """The weights of a group, in vectors."""
+    lanes = lanes_of_groups()
+    numbers, scale, offset = kind.group(code, *place, group)
+    factor = code.splat(scale, lanes)
+    weights = [(number - kind.zero if kind.zero else number) * factor for number in numbers]
+    return weights if offset is None else [weight - code.splat(offset, lanes) for weight in weights]
 
 
 def packed_unpack(name: str) -> IrModule:
@@ -171,12 +213,8 @@ def packed_unpack(name: str) -> IrModule:
             data = code.at(w, block * format.size, "i8")
             scale_place = code.at(scales, run * format.scales, "half")
             for group in range(kind.groups):
-                weights, scale, offset = kind.group(code, data, scale_place, group)
-                for at, weight in enumerate(weights):
-                    value = (weight - kind.zero) * code.splat(scale, lanes)
-                    if offset is not None:
-                        value = value - code.splat(offset, lanes)
-                    code.store(value, y, block * format.weights + (group * size + at * lanes))
+                for at, weight in enumerate(_unpacked_group(code, kind, (data, scale_place), group)):
+                    code.store(weight, y, block * format.weights + (group * size + at * lanes))
     with module.kernel("packed_unpack") as kernel:
         kernel.parallel(code, kernel.parameters[0], kernel.slot(3), kernel.slot(5))
     return module

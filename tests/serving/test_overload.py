@@ -177,7 +177,7 @@ def test_slow_clients_hold_up_nobody() -> None:
 
 
 def test_a_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dl4all.serving.protocol.http_routes.BODY_SECONDS", 0.2)
+    monkeypatch.setattr("dl4all.serving.protocol.http_request.BODY_SECONDS", 0.2)
     with serving(dl.nn.Identity()) as server:
         host, port = server.http_url.split(":")
         with socket.create_connection((host, int(port)), 30) as connection:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -19,22 +15,24 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dl4all.serving.metrics import Metrics
 from dl4all.serving.protocol import descriptions
 from dl4all.serving.protocol.http_body import HEADER, decompressed, read_body, write_body
+from dl4all.serving.protocol.http_request import cancelled_when_gone, json_object, whole_body
 from dl4all.serving.protocol.inference import InferenceRequest
-from dl4all.serving.protocol.request_tensors import check_size
-from dl4all.serving.request_error import Reason, RequestError, invalid
+from dl4all.serving.request_error import Reason, invalid
 from dl4all.serving.served_model import ServedModel
 from dl4all.serving.served_models import ServedModels, reason_of
 
-BODY_SECONDS = 60.0
-"""In which a body must have come."""
 COMPRESSED_FROM = 1024  # bytes; smaller answers gain nothing
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def application(models: ServedModels, metrics: Metrics) -> Starlette:
-    """The application of a server: what it answers at which path."""
+def application(models: ServedModels, metrics: Metrics, more: Sequence[Route] = ()) -> Starlette:
+    """The application of a server: what it answers at which path.
+
+    Args:
+        more: routes of other protocols.
+    """
     routes = _Routes(models, metrics)
     paths = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"
     about_models = {
@@ -59,6 +57,7 @@ def application(models: ServedModels, metrics: Metrics) -> Starlette:
             Route("/v2/repository/index", _Answering(routes.index), methods=["POST"]),
             Route("/v2/repository/models/{name}/load", _Answering(routes.load), methods=["POST"]),
             Route("/v2/repository/models/{name}/unload", _Answering(routes.unload), methods=["POST"]),
+            *more,
         ],
         exception_handlers={HTTPException: _no_route},
     )
@@ -132,13 +131,13 @@ class _Routes:
         return Response(self._metrics.text(), headers={"Content-Type": PROMETHEUS_TEXT})
 
     async def index(self, request: Request) -> Response:
-        wanted = await _json(request)
+        wanted = await json_object(request)
         ready = wanted.get("ready", False) is True
         return JSONResponse([entry._asdict() for entry in self._models.index(ready)])
 
     async def load(self, request: Request) -> Response:
         # Triton's clients may send files and settings along, which are not taken: code comes from the folder
-        if (await _json(request)).get("parameters"):
+        if (await json_object(request)).get("parameters"):
             raise invalid("a model is loaded as its folder says; parameters are not supported")
         await self._models.load(request.path_params["name"])
         return JSONResponse({})
@@ -153,84 +152,11 @@ class _Routes:
         with InferenceRequest(self._models, self._metrics, name, version, "http") as inference:
             inference.model()  # or say so before the body comes
             encoding = request.headers.get("content-encoding", "")
-            body = read_body(decompressed(await _body(request), encoding), request.headers.get(HEADER))
-            with _cancelled_when_gone(request):
+            body = read_body(decompressed(await whole_body(request), encoding), request.headers.get(HEADER))
+            with cancelled_when_gone(request):
                 model, results = await inference.answer(body.inputs, body.outputs, body.seconds)
             datatypes = {spec.name: spec.datatype for spec in model.config.outputs}
             content, length = write_body(model.name, model.version, body, results, datatypes)
         if length is None:
             return Response(content, media_type="application/json")
         return Response(content, media_type="application/octet-stream", headers={HEADER: str(length)})
-
-
-@contextlib.contextmanager
-def _cancelled_when_gone(request: Request) -> Iterator[None]:
-    """Cancel what waits within when the client leaves: after its body nothing else comes.
-
-    Raises:
-        RequestError: it has left.
-    """
-    task, waits = asyncio.current_task(), True
-
-    def leave(message: asyncio.Task[Any]) -> None:
-        if waits and task is not None and not message.cancelled():
-            task.cancel()
-
-    message = asyncio.ensure_future(request.receive())
-    message.add_done_callback(leave)
-    try:
-        yield
-    except asyncio.CancelledError:
-        raise RequestError(Reason.GONE, "the client has left") from None
-    finally:
-        waits = False
-        message.cancel()
-
-
-async def _body(request: Request) -> bytes:
-    """The bytes of a body.
-
-    Raises:
-        RequestError: it is too large, or too slow.
-    """
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal():
-        check_size(int(declared[:20]))
-    first = await request.receive()
-    if first["type"] == "http.request" and not first.get("more_body"):
-        body: bytes = first.get("body", b"")
-        check_size(len(body))
-        return body
-    try:
-        return await asyncio.wait_for(_rest(request, first), BODY_SECONDS)
-    except asyncio.TimeoutError:
-        raise RequestError(Reason.SLOW, f"the body did not come within {BODY_SECONDS:.0f} seconds") from None
-
-
-async def _rest(request: Request, message: Any) -> bytes:
-    chunks, size = [], 0
-    while True:
-        if message["type"] == "http.disconnect":
-            raise RequestError(Reason.GONE, "the client has left")
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-        check_size(size)
-        if not message.get("more_body"):
-            return b"".join(chunks)
-        message = await request.receive()
-
-
-async def _json(request: Request) -> dict[str, Any]:
-    """The object that a body holds; an empty one where there is none.
-
-    Raises:
-        RequestError: it is something else.
-    """
-    body = await _body(request)
-    try:
-        content = json.loads(body) if body.strip() else {}
-    except (ValueError, RecursionError) as error:
-        raise invalid(f"the body is no JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise invalid("the body must be an object")
-    return content
