@@ -14,6 +14,7 @@ import dl4all as dl
 from dl4all.cli.mode_ladder import NETWORKS, Rung, measure_modes
 from dl4all.cli.mode_picture import draw
 from dl4all.errors import ArgumentError
+from dl4all.quantization.report import state_bytes
 from dl4all.training.config import nearest
 
 WIDE = 160  # of a table in a pipe
@@ -29,7 +30,7 @@ def bench() -> None:
 @click.option("--device", default="auto", show_default=True, help="auto, gpu, cpu, vulkan:0, kompute:0, ...")
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Samples of a batch.")
 @click.option("--train", is_flag=True, help="Measure a training step in the place of inference.")
-@click.option("--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Timed rounds.")
+@click.option("--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Rounds.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--picture", metavar="FILE.svg", help="Draw the times as bars.")
 def modes(
@@ -67,6 +68,43 @@ def modes(
     for rung in rungs:
         if rung.reason:
             print(f"{rung.name}: not measured: {rung.reason}")
+
+
+@bench.command()
+@click.argument("model", metavar="MODEL")
+@click.option("--device", default="auto", show_default=True, help="auto, gpu, cpu, vulkan:0, kompute:0, ...")
+@click.option("--dtype", help="Of its weights, in place of the files' own.")
+@click.option("--prompt", "-p", type=click.IntRange(min=1), default=512, show_default=True, help="Tokens.")
+@click.option(
+    "--tokens", "-n", type=click.IntRange(min=2), default=128, show_default=True, help="That follow."
+)
+@click.option(
+    "--repeat", "-r", type=click.IntRange(min=1), default=5, show_default=True, help="Timed rounds."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def llm(
+    model: str, device: str, dtype: str | None, prompt: int, tokens: int, repeat: int, as_json: bool
+) -> None:
+    """Measure the language model MODEL as llama-bench does: a prompt (pp), and tokens one by one (tg).
+
+    MODEL is a folder with config.json, a GGUF file, or a repository on Hugging Face's Hub. Rates are
+    means of tokens a second, with their standard deviation.
+    """
+    from dl4all.cli.llm.rates import measure_rates
+
+    network, _ = dl.llm.load(model, device=device, dtype=dtype)
+    rates = measure_rates(network, prompt, tokens, repeat)
+    place = str(network.embed_tokens.weight.device)
+    size = state_bytes(network)
+    if as_json:
+        tests = [rate._asdict() for rate in rates]
+        print(json.dumps({"model": model, "device": place, "bytes": size, "tests": tests}, indent=2))
+        return
+    table = Table("model", "size", "device", "test", "t/s")
+    for rate in rates:
+        shown = f"{rate.mean:.2f} ± {rate.deviation:.2f}"
+        table.add_row(Path(model).name, f"{size / 1e9:.2f} GB", place, rate.test, shown)
+    Console().print(table)
 
 
 def _table(rungs: list[Rung], title: str) -> Table:

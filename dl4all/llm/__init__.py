@@ -8,7 +8,7 @@ model_files.py             a model and its tokenizer, from a folder, a GGUF file
 ├── tokenizer.py           text and tokens, and the templates of talks
 ├── samplers.py            which token comes next
 ├── generation.py          tokens one after the other; conversation.py: answers to messages
-└── batching.py            completions for many at once
+└── completion_batcher.py  completions for many at once; speculation.py: drafts of a small model
 """
 
 from __future__ import annotations
@@ -18,8 +18,13 @@ from typing import TYPE_CHECKING
 from dl4all.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from dl4all.llm.batching import Completion, CompletionBatcher, CompletionPiece, CompletionRequest
     from dl4all.llm.cache import KeyValueCache
+    from dl4all.llm.completion_batcher import (
+        Completion,
+        CompletionBatcher,
+        CompletionPiece,
+        CompletionRequest,
+    )
     from dl4all.llm.conversation import Conversation
     from dl4all.llm.decoder import Decoder
     from dl4all.llm.examples import TokenExample, packed, read_examples
@@ -39,10 +44,10 @@ if TYPE_CHECKING:
     from dl4all.llm.tokenizer import Tokenizer
 
 MODULES = {
-    "Completion": "batching",
-    "CompletionBatcher": "batching",
-    "CompletionPiece": "batching",
-    "CompletionRequest": "batching",
+    "Completion": "completion_batcher",
+    "CompletionBatcher": "completion_batcher",
+    "CompletionPiece": "completion_batcher",
+    "CompletionRequest": "completion_batcher",
     "Conversation": "conversation",
     "Decoder": "decoder",
     "DecoderConfig": "families",

@@ -281,6 +281,23 @@ class Decoder(nn.Module):
         cache = KeyValueCache(keys, values)
         return self.scores(idx, at, cache, cache.length)[:, -1]
 
+    @compile
+    def drafted_scores(self, idx: Tensor, at: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
+        """Scores (N, T, vocabulary) after each of few tokens (N, T) at positions (T,): a replay, too."""
+        cache = KeyValueCache(keys, values)
+        return self.scores(idx, at, cache, cache.length)
+
+    def scores_after(self, token: Tensor, cache: KeyValueCache) -> Tensor:
+        """Scores (1, vocabulary) after one more token (1,), which is written to the cache."""
+        at = tensor([cache.position], device=token.device)
+        idx = token.reshape(1, 1)
+        if self.config.experts:  # which are chosen on the host
+            scores = self.scores(idx, at, cache, cache.length)[:, -1]
+        else:
+            scores = self.token_scores(idx, at, cache.keys, cache.values)
+        cache.position += 1
+        return scores
+
     def make_cache(self, batch: int = 1, length: int | None = None) -> KeyValueCache:
         """An empty cache.
 

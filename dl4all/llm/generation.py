@@ -11,6 +11,7 @@ from dl4all.errors import ArgumentError
 from dl4all.llm.cache import KeyValueCache, first_length
 from dl4all.llm.decoder import Decoder
 from dl4all.llm.samplers import Sampler, make_sampler
+from dl4all.llm.speculation import DraftedTokens
 from dl4all.llm.tokenizer import TextStream, Tokenizer
 from dl4all.ops.random.generator import Generator, drawing_from
 from dl4all.tensor.creation import tensor
@@ -50,6 +51,8 @@ def stream_generate(
     repetition_penalty: float = 1.0,
     seed: int | None = None,
     cache: KeyValueCache | None = None,
+    draft_model: Decoder | None = None,
+    num_draft_tokens: int = 4,
 ) -> Iterator[Piece]:
     """Tokens that follow a prompt, as they are computed.
 
@@ -63,6 +66,8 @@ def stream_generate(
             negative. Source: N. Keskar et al., CTRL, 2019.
         seed: of the sampler's random numbers; those of the process if not given.
         cache: of a talk that goes on: `prompt` is what comes after its tokens.
+        draft_model: a small model of the same vocabulary, which drafts `num_draft_tokens` tokens at a time.
+            The large one computes their scores in one step, and what is said is what it would say alone.
 
     Raises:
         ArgumentError: the prompt is empty or too long, a token is not in the vocabulary, or a number is out
@@ -82,6 +87,8 @@ def stream_generate(
             f"[llm] expected at least one token and a penalty above 0, got max_tokens={max_tokens}, "
             f"repetition_penalty={repetition_penalty}"
         )
+    if draft_model is not None and cache is not None and cache.position:
+        raise ArgumentError("[llm] draft_model= needs the whole prompt, and the cache has tokens already")
     if stop and tokenizer is None:
         raise ArgumentError("[llm] stop= needs a tokenizer: there is no text without one")
     return _stream(
@@ -94,6 +101,8 @@ def stream_generate(
         repetition_penalty,
         seed,
         cache,
+        draft_model,
+        num_draft_tokens,
     )
 
 
@@ -130,7 +139,10 @@ def _stream(
     penalty: float,
     seed: int | None,
     cache: KeyValueCache | None,
+    draft_model: Decoder | None,
+    num_draft_tokens: int,
 ) -> Iterator[Piece]:
+    drafts = None if draft_model is None else DraftedTokens(model, draft_model, tokens, num_draft_tokens)
     positions = model.config.positions
     given, cache = cache, cache or model.make_cache(1, first_length(len(tokens) + max_tokens, positions))
     held = StopTexts(stop)
@@ -157,8 +169,13 @@ def _stream(
             if reason is not None:
                 return
             seen[token] = None
+            made = None if drafts is None else drafts.after(token, cache)
+            if made is not None:
+                scores, cache = made
+                continue
             cache = cache.grown(1, positions)
-            scores = _after_token(model, chosen, cache)
+            with no_grad():
+                scores = model.scores_after(chosen, cache)
     finally:
         if given is not None:
             given.keys, given.values, given.position = cache.keys, cache.values, cache.position
@@ -171,19 +188,6 @@ def _after_prompt(model: Decoder, tokens: list[int], cache: KeyValueCache) -> Te
         for start in range(0, len(tokens), PIECE):
             scores: Tensor = model(tensor([tokens[start : start + PIECE]], device=device), cache, last=True)
         return scores[:, -1]
-
-
-def _after_token(model: Decoder, token: Tensor, cache: KeyValueCache) -> Tensor:
-    """Scores (1, vocabulary) after one more token (1,), by a step that is compiled for each size of cache."""
-    at = tensor([cache.position], device=token.device)
-    idx = token.reshape(1, 1)
-    with no_grad():
-        if model.config.experts:  # which are chosen on the host
-            scores = model.scores(idx, at, cache, cache.length)[:, -1]
-        else:
-            scores = model.token_scores(idx, at, cache.keys, cache.values)
-    cache.position += 1
-    return scores
 
 
 def penalized(scores: Tensor, seen: dict[int, None], penalty: float) -> Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dl4all.serving.request_error import Reason, RequestError
 
 if TYPE_CHECKING:
-    from dl4all.llm.batching import CompletionBatcher
+    from dl4all.llm.completion_batcher import CompletionBatcher
 
 
 class LanguageModel(NamedTuple):

@@ -162,7 +162,7 @@ class Server:
         Raises:
             ConfigError: there is one of this name.
         """
-        from dl4all.llm.batching import CompletionBatcher  # whose extra other servers need not have
+        from dl4all.llm.completion_batcher import CompletionBatcher  # whose extra other servers need not have
 
         if name in self._language_models.by_name:
             raise ConfigError(f"[serve] there is a language model {name!r} already")

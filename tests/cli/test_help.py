@@ -21,6 +21,7 @@ CALL = "import sys; sys.argv[1:] = {}; from dl4all.cli import main; main()"
 HELPERS = {
     "checks",
     "llm.options",
+    "llm.rates",
     "mode_ladder",
     "mode_picture",
     "model_inputs",

@@ -41,6 +41,7 @@ def test_generate(folder: Path) -> None:
     raw = invoke("generate", folder, "-", "--raw", text="hello")
     assert raw.stdout == dl.llm.generate(model, tokenizer, "hello", 8) + "\n"
     assert raw.stdout != done.stdout
+    assert invoke("generate", folder, "hello", "--draft-model", folder).stdout == done.stdout
 
 
 def test_chat(folder: Path) -> None:
@@ -105,3 +106,11 @@ def test_quantize_writes_gguf(folder: Path, tmp_path: Path) -> None:
         refused = run("quantize", folder, *given)
         assert refused.exit_code == 2
         assert match in refused.stderr
+
+
+def test_bench(folder: Path) -> None:
+    given = ("bench", "llm", folder, "--device", "cpu", "-p", 20, "-n", 5, "-r", 2)
+    report = json.loads(run(*given, "--json").stdout)
+    assert [test["test"] for test in report["tests"]] == ["pp20", "tg5"]
+    assert all(test["mean"] > 0 for test in report["tests"])
+    assert "tg5" in run(*given).stdout

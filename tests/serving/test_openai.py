@@ -20,7 +20,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ConfigError
-from dl4all.llm.batching import CompletionBatcher
+from dl4all.llm.completion_batcher import CompletionBatcher
 from tests.llm.speaker import write_speaker
 from tests.serving.servers import Process, ask, wait_until
 

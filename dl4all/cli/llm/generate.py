@@ -15,6 +15,7 @@ from dl4all.cli.llm.options import generation_options, loaded
 @click.argument("prompt")
 @generation_options
 @click.option("--raw", is_flag=True, help="Give the prompt as it is, without the model's template of talks.")
+@click.option("--draft-model", help="A small model of the same vocabulary, which drafts tokens for MODEL.")
 @click.option("--stop", multiple=True, help="A text before which the answer ends; may be repeated.")
 def generate(
     model: str,
@@ -30,6 +31,7 @@ def generate(
     repetition_penalty: float,
     seed: int | None,
     raw: bool,
+    draft_model: str | None,
     stop: tuple[str, ...],
 ) -> None:
     """Print what MODEL says after PROMPT; a PROMPT of - is read from standard input.
@@ -46,11 +48,12 @@ def generate(
         given = tokenizer.encode(
             tokenizer.apply_chat_template([{"role": "user", "content": text}]), special=False
         )
+    small = None if draft_model is None else dl.llm.load(draft_model, device=device)[0]
     sampler = dl.llm.make_sampler(temp, top_p, min_p, top_k)
     count, begun, first = 0, time.perf_counter(), 0.0
     pieces = dl.llm.stream_generate(
         network, tokenizer, given, max_tokens, sampler=sampler, stop=stop, seed=seed,
-        repetition_penalty=repetition_penalty,
+        repetition_penalty=repetition_penalty, draft_model=small,
     )  # fmt: skip
     for piece in pieces:
         first = first or time.perf_counter() - begun

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from dl4all.errors import ArgumentError
-from dl4all.llm.batching import CompletionPiece, CompletionRequest
+from dl4all.llm.completion_batcher import CompletionPiece, CompletionRequest
 from dl4all.llm.samplers import make_sampler
 from dl4all.llm.tokenizer import Tokenizer
 from dl4all.serving.request_error import invalid

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dl4all.llm.batching import Completion, CompletionPiece
+from dl4all.llm.completion_batcher import Completion, CompletionPiece
 from dl4all.serving.language_models import LanguageModel, LanguageModels, unix_time
 from dl4all.serving.protocol.http_request import cancelled_when_gone, json_object
 from dl4all.serving.protocol.openai_body import (
@@ -118,7 +118,7 @@ class _OpenAiRoutes:
         try:
             body = read_completion(content, model.batcher.tokenizer, chat=chat)
             pieces = _Pieces(model, body)
-            answer = _Answer(model, body, chat)
+            answer = _CompletionForm(model, body, chat)
             if body.stream:
                 events = answer.events(pieces, self._counted)
                 return StreamingResponse(events, media_type="text/event-stream")
@@ -135,7 +135,7 @@ def _description(model: LanguageModel) -> dict[str, Any]:
     return {"id": model.name, "object": "model", "created": model.created, "owned_by": "dl4all"}
 
 
-class _Answer:
+class _CompletionForm:
     """The answer to one request, in the form of its route."""
 
     def __init__(self, model: LanguageModel, body: CompletionBody, chat: bool) -> None:

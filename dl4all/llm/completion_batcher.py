@@ -440,7 +440,7 @@ def _token_scores(
 
 
 def _common(tokens: list[int], known: list[int]) -> int:
-    """How many tokens both begin with; not the last one of the prompt, which is computed for its scores.
+    """The number of tokens that both begin with, without the prompt's last one, which is computed always.
 
     >>> _common([1, 2, 3], [1, 2, 3, 4]), _common([1, 2, 3], [1, 5])
     (2, 1)
