@@ -54,3 +54,4 @@ class LanguageModels:
         """End all, when what was asked for is computed."""
         for model in self.by_name.values():
             model.batcher.stop()
+        self.by_name = {}

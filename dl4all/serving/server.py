@@ -152,7 +152,7 @@ class Server:
     def add_language_model(
         self, name: str, model: Decoder, tokenizer: Tokenizer | None, *, slots: int = 8
     ) -> None:
-        """Serve a language model as OpenAI's API has it: ``/v1/chat/completions``, ``/v1/completions``.
+        """Serve a language model as OpenAI's API has it, from the start: ``/v1/chat/completions`` and so on.
 
         Args:
             name: by which clients ask for it.
@@ -160,8 +160,10 @@ class Server:
             slots: completions that are computed together; others wait.
 
         Raises:
-            ConfigError: there is one of this name.
+            ConfigError: there is one of this name, or the server runs already.
         """
+        if self._loop is not None:
+            raise ConfigError("[serve] add language models before the server starts")
         from dl4all.llm.completion_batcher import CompletionBatcher  # whose extra other servers need not have
 
         if name in self._language_models.by_name:

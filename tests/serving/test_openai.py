@@ -42,6 +42,8 @@ def server(folder: Path) -> Iterator[dl.serving.Server]:
     with pytest.raises(ConfigError, match="a language model 'speaker' already"):
         made.add_language_model("speaker", model, tokenizer)
     with made:
+        with pytest.raises(ConfigError, match="before the server starts"):
+            made.add_language_model("singer", model, tokenizer)
         yield made
 
 

@@ -24,7 +24,7 @@ from dl4all.llm.gguf.architectures import (
     NEIGHBOURS,
 )
 from dl4all.llm.gguf.model import gguf_config
-from dl4all.llm.gguf.reader import read_gguf
+from dl4all.llm.gguf.reader import GgufFile, GgufTensor
 from dl4all.llm.gguf.vocabulary import metadata_of
 from dl4all.llm.rotary import rotary_frequencies, rotary_tables
 from dl4all.llm.tokenizer import Tokenizer
@@ -95,12 +95,12 @@ def save_gguf(model: Decoder, tokenizer: Tokenizer | None, path: str | Path, kin
     architecture = next(arch for arch, family in ARCHITECTURES.items() if _family(config) == family)
     parts = list(_parts(config, architecture, own))
     extra = _frequencies(config)
+    said = {f"{architecture}.{key}": value for key, value in _metadata(config).items() if value is not None}
+    _check(config, {"general.architecture": architecture, **said}, parts, own, extra)
     with replaced(Path(path)) as draft:
         writer = GGUFWriter(draft, architecture)
-        for key, value in {**_metadata(config), **metadata_of(tokenizer)}.items():
-            _add(
-                writer, key if "." in key and key.startswith("tokenizer") else f"{architecture}.{key}", value
-            )
+        for key, value in {**said, **metadata_of(tokenizer)}.items():
+            _add(writer, key, value)
         for name, factors in extra.items():
             writer.add_tensor_info(name, factors.shape, factors.dtype, factors.nbytes)
         for part in parts:
@@ -114,14 +114,24 @@ def save_gguf(model: Decoder, tokenizer: Tokenizer | None, path: str | Path, kin
             made = quantize(_numbers(part, own), _kind_of(part, own, config, KINDS[kind]))
             writer.write_tensor_data(made)
         writer.close()
-        _check(config, gguf_config(read_gguf(draft)))
 
 
-def _check(config: DecoderConfig, read: DecoderConfig) -> None:
-    """
+def _check(
+    config: DecoderConfig,
+    metadata: dict[str, Any],
+    parts: list[_TensorPlan],
+    own: dict[str, Tensor],
+    extra: dict[str, Floats],
+) -> None:
+    """Compare the configuration that a reader will find with the model's, before a file is written.
+
     Raises:
-        ConfigError: a file's configuration is not the model's.
+        ConfigError: they differ.
     """
+    nothing = np.empty(0, np.uint8)
+    tensors = {part.name: GgufTensor(0, _shape(part, own), nothing) for part in parts}
+    tensors |= {name: GgufTensor(0, factors.shape, factors.view(np.uint8)) for name, factors in extra.items()}
+    read = gguf_config(GgufFile(metadata, tensors))
     lost = [
         field.name
         for field in dataclasses.fields(config)

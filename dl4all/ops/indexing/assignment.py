@@ -202,14 +202,17 @@ def set_rows(input: TensorBase, rows: Indices | TensorBase, value: TensorBase) -
     Raises:
         ArgumentError: a row is not there.
     """
-    if isinstance(rows, Indices) and not begin_change("setitem", input, value):
-        try:
-            write_rows(input, value, rows)
-        except KERNEL_REFUSALS:
-            rows = rows.on(input)  # nothing was written
-        else:
-            finish_change(input, False)
-            return
+    if isinstance(rows, Indices):
+        fits = input.device.is_host or input.device.memory.binds(input.storage, value.storage)
+        if fits and not begin_change("setitem", input, value):
+            try:
+                write_rows(input, value, rows)
+            except KERNEL_REFUSALS:
+                pass  # nothing was written
+            else:
+                finish_change(input, False)
+                return
+        rows = rows.on(input)
     setitem(input, rows, value)
 
 

@@ -28,6 +28,9 @@ from dl4all.serving.served_models import reason_of
 
 ERROR_TYPES = {400: "invalid_request_error", 404: "invalid_request_error", 503: "overloaded_error"}
 """Names of kinds of errors by their status."""
+EVENTS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+"""Headers by which proxies pass events on as they come."""
+
 Counted = Callable[[str, int, int], None]
 """Counts a model's request by the status of its answer, and the answer's tokens."""
 
@@ -121,7 +124,7 @@ class _OpenAiRoutes:
             answer = _CompletionForm(model, body, chat)
             if body.stream:
                 events = answer.events(pieces, self._counted)
-                return StreamingResponse(events, media_type="text/event-stream")
+                return StreamingResponse(events, headers=EVENTS, media_type="text/event-stream")
             with cancelled_when_gone(request):
                 whole = [piece async for piece in pieces]
         except Exception as error:
