@@ -347,10 +347,11 @@ class CompletionBatcher:
                 known = common(slot.known)
             other = max(self._slots, key=lambda one: common(one.known))
             shared = common(other.known)
+            slot.completion = completion  # whatever comes now, it is told
             if shared >= known + LEAST_PREFIX:
                 self._copy(self._slots.index(other), self._slots.index(slot), shared)
                 known = shared
-            slot.known, slot.next, slot.completion = tokens[:known], tokens[known:], completion
+            slot.known, slot.next = tokens[:known], tokens[known:]
 
     def _copy(self, source: int, target: int, count: int) -> None:
         for kept in (*self._cache.keys, *self._cache.values):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -181,13 +182,19 @@ def _scaling(file: GgufFile, value: Callable[[str], Any]) -> dict[str, Any] | No
     kind = value("rope.scaling.type")
     if kind in (None, "none"):
         return None
+    factor, own = value("rope.scaling.factor") or 1.0, value("rope.scaling.attn_factor")
     return {
         "rope_type": kind,
-        "factor": value("rope.scaling.factor") or 1.0,
-        "attention_factor": None if kind != "yarn" else value("rope.scaling.attn_factor"),
+        "factor": factor,
+        "attention_factor": own * yarn_attention(factor) if kind == "yarn" and own else None,
         "beta_fast": value("rope.scaling.yarn_beta_fast"),
         "beta_slow": value("rope.scaling.yarn_beta_slow"),
     }
+
+
+def yarn_attention(factor: float) -> float:
+    """YaRN's factor of sines and cosines, which the format's own is on top of."""
+    return 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
 
 
 def _factors(tensor: GgufTensor) -> list[float]:

@@ -22,6 +22,7 @@ from dl4all.llm.gguf.architectures import (
     MODULES,
     MODULES_WITH_NORMS_AFTER,
     NEIGHBOURS,
+    yarn_attention,
 )
 from dl4all.llm.gguf.model import gguf_config
 from dl4all.llm.gguf.reader import GgufFile, GgufTensor
@@ -209,13 +210,14 @@ def _scaling(settings: Any, head_dim: int) -> dict[str, Any]:
     if kind == "dynamic":
         raise ConfigError("[llm] the format has no rotary positions that depend on the length (dynamic)")
     found = {"rope.scaling.original_context_length": int(settings["original_max_position_embeddings"])}
+    own = settings.get("attention_factor") if kind == "yarn" else None
     if kind == "longrope":
         return {**found, "rope.scaling.attn_factor": rotary_frequencies(settings, head_dim, 2)[1]}
     return {
         **found,
         "rope.scaling.type": kind,
         "rope.scaling.factor": float(settings["factor"]),
-        "rope.scaling.attn_factor": settings.get("attention_factor"),
+        "rope.scaling.attn_factor": own / yarn_attention(settings["factor"]) if own else None,
         "rope.scaling.yarn_beta_fast": settings.get("beta_fast"),
         "rope.scaling.yarn_beta_slow": settings.get("beta_slow"),
     }

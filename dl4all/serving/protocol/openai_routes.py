@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -23,7 +24,7 @@ from dl4all.serving.protocol.openai_body import (
     text_logprobs,
     usage,
 )
-from dl4all.serving.request_error import Reason, RequestError, invalid
+from dl4all.serving.request_error import Reason, RequestError, as_request_error, invalid
 from dl4all.serving.served_models import reason_of
 
 ERROR_TYPES = {400: "invalid_request_error", 404: "invalid_request_error", 503: "overloaded_error"}
@@ -77,7 +78,7 @@ class _Pieces:
         self._completion: Completion = model.batcher.submit(body.request, self._tell)
 
     def _tell(self, piece: CompletionPiece | Exception) -> None:
-        if not self._loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
             self._loop.call_soon_threadsafe(self._arrived.put_nowait, piece)
 
     async def __aiter__(self) -> AsyncIterator[CompletionPiece]:
@@ -128,7 +129,7 @@ class _OpenAiRoutes:
             with cancelled_when_gone(request):
                 whole = [piece async for piece in pieces]
         except Exception as error:
-            self._counted(name, reason_of(error).reason.http, 0)
+            self._counted(name, as_request_error(error).reason.http, 0)
             raise
         self._counted(name, 200, len(whole))
         return JSONResponse(answer.whole(whole))
