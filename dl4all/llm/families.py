@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from dl4all.errors import ConfigError
 from dl4all.llm.rotary import rotary_frequencies
 
@@ -182,8 +184,13 @@ def decoder_config(document: Mapping[str, Any]) -> DecoderConfig:
     try:
         config = _decoder_config(document)
         for settings in filter(None, config.ropes):  # both what is short and what is long
+            if not 0 < settings["partial_rotary_factor"] <= 1:
+                raise ConfigError("[llm] partial_rotary_factor must be above 0 and at most 1")
             for positions in (2, settings["original_max_position_embeddings"] + 1):
-                rotary_frequencies(settings, config.head_dim, positions)
+                with np.errstate(all="ignore"):
+                    frequencies, factor = rotary_frequencies(settings, config.head_dim, positions)
+                if not (np.isfinite(frequencies).all() and math.isfinite(factor)):
+                    raise ConfigError(f"[llm] settings of rope give angles that are no numbers: {settings}")
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         if isinstance(error, ConfigError):
             raise

@@ -100,8 +100,9 @@ def _folder(folder: Path, dtype: np.dtype[Any] | None) -> _Source:
 
 def _gguf(path: Path, dtype: np.dtype[Any] | None) -> _Source:
     try:
-        from dl4all.llm.gguf.model import gguf_config, gguf_dtype, gguf_tokenizer, gguf_weights
+        from dl4all.llm.gguf.model import gguf_config, gguf_dtype, gguf_weights
         from dl4all.llm.gguf.reader import read_gguf
+        from dl4all.llm.gguf.vocabulary import tokenizer_of
     except ImportError:
         raise BackendMissingError(
             "[llm] GGUF files need the package gguf: pip install 'dl4all[llm]'"
@@ -110,7 +111,7 @@ def _gguf(path: Path, dtype: np.dtype[Any] | None) -> _Source:
     config = gguf_config(file)
     weights = gguf_weights(file, config, widened=dtype is not None)
     numbers = sum(math.prod(tensor.shape) for tensor in file.tensors.values())
-    return _Source(config, numbers, dtype or gguf_dtype(file), weights, gguf_tokenizer(file))
+    return _Source(config, numbers, dtype or gguf_dtype(file), weights, tokenizer_of(file.metadata))
 
 
 def _floats(dtype: Any) -> np.dtype[Any]:

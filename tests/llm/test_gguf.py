@@ -17,6 +17,8 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, ConfigError, Dl4allError, FileFormatError, WeightsError
+from dl4all.llm.gguf.architectures import ARCHITECTURES, KEYS
+from dl4all.llm.gguf.model import gguf_config
 from dl4all.llm.gguf.reader import read_gguf
 from dl4all.llm.gguf.row_bytes import rows_of
 from dl4all.llm.gguf.vocabulary import KEY, metadata_of, tokenizer_of
@@ -295,6 +297,7 @@ def test_files_that_lie(tmp_path: Path) -> None:
         (lambda: lying(path, place, "<I", 9), "has 9 axes"),
         (lambda: lying(path, place + 4, "<Q", 2**62), "of 2[0-9]+ bytes, begins at"),
         (lambda: lying(path, place + 4, "<Q", 255), "no whole number of blocks of 32"),
+        (lambda: lying(path, place + 4, "<Q", 0), r"is \(97, 0\): it has no elements"),
         (lambda: lying(path, place + 20, "<I", 77), "has the type 77, which is not known"),
         (lambda: lying(path, place + 24, "<Q", 2**40), "begins at byte"),
         (lambda: lying(path, place + 24, "<Q", 3), "begins at byte"),
@@ -313,7 +316,8 @@ def test_configurations_that_do_not_fit(tmp_path: Path) -> None:
     for name, value, error, match in (
         ("block_count", 3, WeightsError, "numbers, the files have no more than"),
         ("block_count", 1, WeightsError, "blk.1.* which the model has not"),
-        ("block_count", 2**31, ConfigError, "num_hidden_layers must be"),
+        ("block_count", 2**31, ConfigError, "2147483648 layers .* expected up to 4096"),
+        ("block_count", 0, ConfigError, "0 layers"),
         ("attention.head_count", 0, ConfigError, "num_attention_heads must be"),
         ("attention.head_count_kv", 3, ConfigError, "cannot share 3"),
         ("feed_forward_length", 500, WeightsError, r"ffn_gate.weight is \(512, 256\), the model's"),
@@ -326,6 +330,36 @@ def test_configurations_that_do_not_fit(tmp_path: Path) -> None:
     path.write_bytes(whole.replace(begin + b"llama", begin + b"mamba"))
     with pytest.raises(ConfigError, match="the architecture 'mamba' is not known; known are llama"):
         dl.llm.load(path, device="cpu")
+
+
+@pytest.mark.parametrize("architecture", list(ARCHITECTURES))
+def test_any_kind_of_value_is_taken_or_refused(architecture: str, tmp_path: Path) -> None:
+    """Whatever a number of the metadata becomes, there is a configuration or an error of the library."""
+    write_llama(tmp_path / "model.gguf", "F32")
+    file = read_gguf(tmp_path / "model.gguf")
+    sound = {key.replace("llama", architecture, 1): value for key, value in file.metadata.items()}
+    sound |= {"general.architecture": architecture, f"{architecture}.rope.scaling.type": "yarn"}
+    known = [*KEYS.values(), "rope.freq_base", "rope.dimension_count", "rope.scaling.factor",
+             "rope.scaling.attn_factor", "rope.freq_base_swa", "attention.layer_norm_epsilon"]  # fmt: skip
+    for key in known:
+        for value in (0, -1, 2**31, 2**62, 1e308, "x", [], [3, 3], True, ""):
+            changed = {**sound, f"{architecture}.{key}": value}
+            try:
+                gguf_config(file._replace(metadata=changed))
+            except ConfigError:
+                continue
+
+
+def test_names_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    write_llama(path, "Q8_0")
+    whole = path.read_bytes()
+    for name in (b"blk.0.attn_norm.weight", b"token_embd.weight"):
+        for other in (b"blk.0.weight", b"blk.weight", b"x"):
+            old, new = (struct.pack("<Q", len(one)) + one for one in (name, other))
+            path.write_bytes(whole.replace(old, new))
+            with pytest.raises(Dl4allError):
+                dl.llm.load(path, device="cpu")
 
 
 def test_any_change_of_a_header_is_loaded_or_refused(tmp_path: Path) -> None:

@@ -157,6 +157,7 @@ def test_repositories_are_downloaded(folder: Path, folders: Folders, monkeypatch
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of the guide, with a tiny model in the place of the repository."""
     speaker = write_speaker(tmp_path)
+    monkeypatch.chdir(tmp_path)  # where the page writes its adapter
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda repo, **_: str(speaker))
     monkeypatch.setenv("DL4ALL_DEVICE", "cpu")
     page = Path(__file__).parents[2] / "docs" / "language-models.md"

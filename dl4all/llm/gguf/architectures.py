@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ConfigError, FileFormatError
-from dl4all.llm.families import FAMILIES, DecoderConfig
+from dl4all.llm.families import FAMILIES, MOST_MODULES, DecoderConfig
 from dl4all.llm.gguf.reader import GgufFile, GgufTensor
 from dl4all.llm.gguf.row_bytes import RowBytes, rows_of
 
@@ -126,8 +126,11 @@ def document_of(file: GgufFile) -> dict[str, Any]:
     if embedding is None:
         raise ConfigError("[llm] the file has no token_embd.weight: it is no language model")
     layers, width = found["num_hidden_layers"], found["hidden_size"]
-    if not isinstance(layers, int) or not isinstance(width, int):
-        raise ConfigError("[llm] the file does not say how many layers and features the model has")
+    if not isinstance(layers, int) or not isinstance(width, int) or not 0 < layers <= MOST_MODULES:
+        raise ConfigError(
+            f"[llm] the file says that the model has {layers!r:.40} layers (block_count) of {width!r:.40} "
+            f"features, expected up to {MOST_MODULES} layers"
+        )
     heads = found["num_attention_heads"]
     if isinstance(heads, list) or isinstance(found["intermediate_size"], list):
         raise ConfigError("[llm] models whose layers differ in their sizes are not known")
@@ -218,7 +221,7 @@ def decoder_rows(
         path, _, leaf = name.rpartition(".")
         prefix = ""
         if path.startswith("blk."):
-            _, layer, path = path.split(".", 2)
+            _, layer, path = (*path.split(".", 2), "")[:3]  # a name may lack its last part
             prefix = f"layers.{layer}."
         expert = EXPERT.match(path)
         if expert is not None:

@@ -1,4 +1,4 @@
-"""A model of a GGUF file: its configuration, weights and tokenizer."""
+"""A model of a GGUF file: its configuration and weights."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.errors import ConfigError
 from dl4all.llm.families import DecoderConfig, decoder_config
 from dl4all.llm.gguf.architectures import decoder_rows, document_of
 from dl4all.llm.gguf.reader import GgufFile
 from dl4all.llm.gguf.row_bytes import FLOATS, PACKED, RowBytes
-from dl4all.llm.gguf.vocabulary import tokenizer_of
-from dl4all.llm.tokenizer import Tokenizer
 from dl4all.llm.weights import IGNORED, Weight
 from dl4all.quantization.packed_weights import PackedWeight
 from dl4all.tensor.creation import from_numpy
@@ -25,7 +24,11 @@ def gguf_config(file: GgufFile) -> DecoderConfig:
     Raises:
         ConfigError: the architecture is not known, or a value is missing or wrong.
     """
-    return decoder_config(document_of(file))
+    try:
+        document = document_of(file)
+    except (TypeError, ValueError, ArithmeticError) as error:  # of values that are of other types
+        raise ConfigError(f"[llm] the file's metadata is damaged: {error}") from error
+    return decoder_config(document)
 
 
 def gguf_dtype(file: GgufFile) -> np.dtype[Any]:
@@ -49,11 +52,6 @@ def gguf_weights(file: GgufFile, config: DecoderConfig, *, widened: bool) -> Ite
         if IGNORED.search(ours) or (config.tied and ours == "lm_head.weight"):
             continue
         yield name, ours, rows.floats() if widened or rows.kind not in PACKED else _packed(rows)
-
-
-def gguf_tokenizer(file: GgufFile) -> Tokenizer | None:
-    """The tokenizer of a file, or None where it has none."""
-    return tokenizer_of(file.metadata)
 
 
 def _packed(rows: RowBytes) -> PackedWeight:

@@ -140,6 +140,8 @@ def _read(data: mmap.mmap) -> GgufFile:
         if name in named or not 0 < axes <= MAX_AXES:
             raise FileFormatError(f"{name} is there twice, or has {axes} axes")
         shape = tuple(reversed(cursor.numbers("Q", axes)))
+        if 0 in shape:  # which any other size would go with
+            raise FileFormatError(f"{name} is {shape}: it has no elements")
         named[name] = (cursor.number("I"), shape, cursor.number("Q"))
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 0 < alignment <= 2**20 or alignment & (alignment - 1):
