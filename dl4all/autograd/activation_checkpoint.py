@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -34,8 +35,14 @@ def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
         [12.0]
     """
     segment = _Segment(function, args)
-    with _recompute_hook(segment.drop):
+    with _recompute_hook(segment.drop), generator.noting(segment.draws):
         return function(*args)
+
+
+_numbers = itertools.count(1)
+
+
+DIFFERS = "[checkpoint] the function did not do the same when it ran a second time"
 
 
 class _Segment:
@@ -43,8 +50,7 @@ class _Segment:
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self._function, self._args = function, args
-        source = generator.default_generator()
-        self._random = source.at(source.get_state())
+        self.draws: list[generator.State] = []  # of random numbers
         self._autocast = tape.state.autocast
         self._dropped = 0  # number of tensors
         self._recomputed: dict[int, TensorBase] = {}  # by the order in which they were dropped
@@ -61,7 +67,7 @@ class _Segment:
         if number not in self._recomputed:
             self._run_again()
         if number not in self._recomputed:
-            raise GradientError("[checkpoint] the function did not do the same when it ran a second time")
+            raise GradientError(DIFFERS)
         return self._recomputed.pop(number)  # with retain_graph it may be computed once more
 
     def _run_again(self) -> None:
@@ -75,15 +81,18 @@ class _Segment:
 
         with (
             tape.gradients(True),
-            _recompute_hook(collect),
+            _recompute_hook(collect, next(_numbers)),
             autocast.within(self._autocast),
-            generator.drawing_from(self._random.at(self._random.get_state())),
+            generator.repeating(self.draws),
         ):
-            self._function(*self._args)
+            try:
+                self._function(*self._args)
+            except StopIteration:
+                raise GradientError(DIFFERS) from None
         self._recomputed = dict(enumerate(tensors))
 
 
 def _recompute_hook(
-    hook: Callable[[TensorBase], Callable[[], TensorBase] | None],
+    hook: Callable[[TensorBase], Callable[[], TensorBase] | None], recomputation: int = 0
 ) -> contextlib.AbstractContextManager[None]:
-    return tape.changed(recompute_hook=hook)
+    return tape.changed(recompute_hook=hook, recomputation=recomputation or tape.state.recomputation)

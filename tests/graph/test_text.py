@@ -55,6 +55,13 @@ def test_a_launch_shows_all_that_it_has() -> None:
     ) in lines
 
 
+def test_what_is_computed_again_says_so() -> None:
+    node = Node("add", "add", (_tensor(0, 0),), (), _tensor(1, 1), recomputation=3, line="model.py:1")
+    text = print_graph(_graph(node))
+    assert "writes nothing recomputation 3  # model.py:1" in text
+    assert parse_graph(text).nodes == (node,)
+
+
 def test_numbers_of_numpy_keep_their_dtype() -> None:
     node = Node("scale", "scale", (), (("by", np.float32(0.1)), ("dtype", np.dtype("int32"))))
     again = parse_graph(print_graph(_graph(node))).nodes[0].arguments

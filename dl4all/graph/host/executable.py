@@ -150,19 +150,27 @@ class HostExecutable:
         numbers = [
             n for n in spans if buffers[n].kind in ("temporary", "derived") and n not in self._floating
         ]
-        made = plan([Lifetime(max(buffers[n].nbytes, 1), *spans[n]) for n in numbers], ALIGNMENT)
+        scratch = {
+            position: call.function.launch.scratch
+            for position, call in enumerate(self.calls)
+            if isinstance(call.function, KernelCall) and call.function.launch.scratch
+        }
+        lifetimes = [Lifetime(max(buffers[n].nbytes, 1), *spans[n]) for n in numbers]
+        lifetimes += [Lifetime(nbytes, position, position) for position, nbytes in scratch.items()]
+        made = plan(lifetimes, ALIGNMENT)
         self._blocks = [self.device.allocate(nbytes + ALIGNMENT, "arena") for nbytes in made.buffers]
         blocks = [_aligned(_memory_of(block)) for block in self._blocks]
         memory = {number: _memory_of(storage) for number, storage in self._storages.items()}
-        for number, place in zip(numbers, made.places, strict=True):
-            memory[number] = blocks[place.buffer][place.offset :]
+        places = [blocks[place.buffer][place.offset :] for place in made.places]
+        memory |= dict(zip(numbers, places[: len(numbers)], strict=True))
+        self._scratch = {  # addresses by the positions of calls
+            position: place.ctypes.data
+            for position, place in zip(scratch, places[len(numbers) :], strict=True)
+        }
         for number, fixed in memory.items():
             self._addresses[number] = fixed.ctypes.data
             for slot, array in self._arrays[number]:
                 self._slots[slot] = array.view.of(fixed)
-        kernels = [call.function for call in self.calls if isinstance(call.function, KernelCall)]
-        scratch = max((kernel.launch.scratch for kernel in kernels), default=0)
-        self._scratch = self.device.allocate(scratch, "arena")
         self._fixed = frozenset(memory)
         self._last_uses = {number: last for number, (_, last) in spans.items() if number in self._floating}
         return made
@@ -194,7 +202,7 @@ class HostExecutable:
         for position, call in enumerate(self.calls):
             target = call.arrays[-1].buffer if call.arrays else -1
             if isinstance(call.function, KernelCall):
-                steps.append(self._kernel_step(call, call.function.launch))
+                steps.append(self._kernel_step(call, call.function.launch, position))
             elif target in self._floating and target not in started:
                 started.add(target)
                 steps.append(self._floating_step(call))
@@ -205,11 +213,11 @@ class HostExecutable:
                 steps.append(lambda numbers=numbers: self._release(numbers))  # type: ignore[misc]
         return steps
 
-    def _kernel_step(self, call: PreparedCall, launch: HostLaunch) -> Callable[[], object]:
+    def _kernel_step(self, call: PreparedCall, launch: HostLaunch, position: int) -> Callable[[], object]:
         """A launch of a compiled kernel."""
         addresses = self._addresses
         places = [(array.buffer, array.view.offset) for array in call.arrays]
-        scratch = [self._scratch.address] * bool(launch.scratch)
+        scratch = [self._scratch[position]] if launch.scratch else []
         numbers = call.numbers
         if call.varies:
             return lambda: launch.run(

@@ -154,7 +154,8 @@ class Node:
     returned. A node with a :class:`Foreign` argument runs by its commands alone. ``reads`` and ``writes``
     say what the commands do, which may be more than operands and result: a value that is only partly
     overwritten is read, too. ``parts`` are the nodes that this one stands for, where a pass has made one of
-    several, in their order.
+    several, in their order. ``recomputation`` is the number of the checkpoint for whose gradients the node
+    computes again what an earlier one has: that the two do not become one saves the memory in between.
     """
 
     name: str
@@ -167,6 +168,7 @@ class Node:
     commands: tuple[Command, ...] = ()
     parts: tuple[Node, ...] = ()
     line: str = ""  # of the caller: file:line
+    recomputation: int = 0
 
     @property
     def tensors(self) -> tuple[Operand, ...]:

@@ -304,6 +304,7 @@ class _GraphParser:
             reads = () if line.skip("nothing") else line.listed(line.value)
         if line.skip("writes"):
             writes = () if line.skip("nothing") else line.listed(line.value)
+        recomputation = int(line.take("number")) if line.skip("recomputation") else 0
         where = ""
         if line.at_kind("comment"):
             where = line.unquoted(line.take("comment")[1:].strip())
@@ -315,8 +316,9 @@ class _GraphParser:
             else:
                 commands.append(self._command(below, depth + 1))
         return Node(
-            name, op, operands, arguments, result, reads, writes, tuple(commands), tuple(parts), where
-        )
+            name, op, operands, arguments, result, reads, writes, tuple(commands), tuple(parts), where,
+            recomputation,
+        )  # fmt: skip
 
     def _call(self, line: _Line) -> tuple[tuple[Argument, ...], tuple[tuple[str, Any], ...]]:
         """Operands and arguments, in brackets."""

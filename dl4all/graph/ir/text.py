@@ -132,6 +132,8 @@ class _Printer:
             head += f" reads {_values(node.reads)}"
         if node.writes != implied_writes(node):
             head += f" writes {_values(node.writes)}"
+        if node.recomputation:
+            head += f" recomputation {node.recomputation}"
         if node.line:
             plain = node.line.isascii() and node.line.isprintable() and node.line.strip(' "') == node.line
             head += f"  # {node.line if plain else json.dumps(node.line)}"

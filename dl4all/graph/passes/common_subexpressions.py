@@ -70,6 +70,7 @@ def _key(graph: Graph, node: Node) -> Hashable | None:
     if isinstance(result, Operand):
         result = replace(result, value=Value(places.get(result.value.buffer, result.value.buffer), 1))
     key = (
+        node.recomputation,
         node.name,
         node.op,
         node.operands,

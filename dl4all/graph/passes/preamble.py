@@ -26,6 +26,9 @@ from dl4all.graph.ir.graph import (
 from dl4all.ops.core.kernels.host_work import HostWork
 from dl4all.ops.core.op import REGISTRY
 
+WIDENING = "linalg/packed_unpack.comp"
+"""The shader that makes floats of weights in few bits, which are so to save the memory that it writes to."""
+
 
 def preamble(graph: Graph) -> Graph:
     """The graph with a preamble, of all that need not be computed in each call."""
@@ -110,7 +113,7 @@ def _access(node: Node, command: Command) -> _Access:
 def _is_repeatable(node: Node, command: BoundLaunch | HostCall) -> bool:
     """Whether a command computes the same again; a host call may hide anything, unless an op says what."""
     if isinstance(command, BoundLaunch):
-        return not command.varying
+        return not command.varying and command.launch.shader.path != WIDENING
     op, work = REGISTRY.get(node.op), command.run
     varies = isinstance(work, HostWork) and bool(work.marks)
     return op is not None and op.family != "random" and not varies

@@ -36,6 +36,7 @@ from dl4all.graph.ir.graph import (
     VaryingWord,
     bound_bytes,
 )
+from dl4all.ops.core import tape
 from dl4all.ops.core.op import Op
 from dl4all.ops.core.tensor_base import Size, TensorBase
 from dl4all.scheduler import listeners
@@ -83,6 +84,7 @@ class Tracer(Capture):
         self._born: set[int] = set()
         self._unused_marks: set[tuple[int, int]] = set()
         self._call: _Call | None = None
+        self._recomputations: dict[int, int] = {0: 0}  # numbers of this trace by those of the process
 
     # What is told
 
@@ -280,6 +282,9 @@ class Tracer(Capture):
                 tuple(Value(number, self._versions[number]) for number in call.written),
                 tuple(call.commands),
                 line=call.line.strip(" ()").removeprefix("called at "),
+                recomputation=self._recomputations.setdefault(
+                    tape.state.recomputation, len(self._recomputations)
+                ),
             )
         )
 

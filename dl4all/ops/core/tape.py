@@ -54,6 +54,7 @@ class _TapeState(threading.local):
         self.in_vmap = False  # a function runs for all samples of a vmap at once
         # For checkpoints: called with each tensor to save; may return a function that computes it again.
         self.recompute_hook: Callable[[TensorBase], Callable[[], TensorBase] | None] | None = None
+        self.recomputation = 0  # the number of the one that goes on, of this process; 0 for none
         self.observer: Observer | None = None
         # Of mixed precision (dl4all/ops/core/autocast.py): dtypes by the type of device, and what was cast.
         self.autocast: Mapping[str, np.dtype[Any]] = {}

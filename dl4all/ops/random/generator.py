@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,10 @@ class Generator:
         """
         if tape.state.in_vmap and not every_sample:
             raise PerSampleFallback("draws random numbers for a tensor that all samples share")
+        if (repeated := _repeated.value) is not None:
+            seed, offset = next(repeated)
+            _note(seed, offset)
+            return seed, offset
         with self._lock:
             offset = self._offset
             self._offset = (offset + ceil_div(words, 4)) % 2**64
@@ -125,6 +130,7 @@ class Generator:
             )
             if default_generator() is self:
                 listeners.depends(lambda: default_generator() is self)
+        _note(seed, offset)
         return seed, offset
 
     def at(self, state: State) -> Generator:
@@ -215,6 +221,28 @@ def drawing_from(generator: Generator) -> contextlib.AbstractContextManager[None
 def replayed(state: State) -> contextlib.AbstractContextManager[None]:
     """Within, this thread repeats the random numbers that follow a state of the default generator."""
     return drawing_from(default_generator().at(state))
+
+
+_lists: ScopedSetting[tuple[list[State], ...]] = ScopedSetting(())
+_repeated: ScopedSetting[Iterator[State] | None] = ScopedSetting(None)
+
+
+def _note(seed: int, offset: int) -> None:
+    for draws in _lists.value:
+        draws.append((seed, offset))
+
+
+def noting(draws: list[State]) -> contextlib.AbstractContextManager[None]:
+    """Within, what this thread draws, from whatever generator, is added to a list."""
+    return assigned(_lists, (*_lists.value, draws))
+
+
+def repeating(draws: Sequence[State]) -> contextlib.AbstractContextManager[None]:
+    """Within, this thread draws again what :func:`noting` has noted, and no generator moves.
+
+    A replay of a compiled call draws other numbers than the call that was traced, both times the same.
+    """
+    return assigned(_repeated, iter(draws))
 
 
 def state_words(seed: int, offset: int) -> tuple[int, int, int, int]:

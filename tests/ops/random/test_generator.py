@@ -19,7 +19,7 @@ import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, GradientError, ShapeError, UnknownDeviceError
 from dl4all.ops.core.expressions import philox
 from dl4all.ops.random import distributions
-from dl4all.ops.random.generator import replayed
+from dl4all.ops.random.generator import noting, repeating, replayed
 from dl4all.runtime import registry, spirv
 from dl4all.shaders import ROOT
 
@@ -352,6 +352,27 @@ def test_a_replay_affects_only_its_thread() -> None:
         thread.join()
     assert others[0] != first
     assert dl.get_rng_state() == (1, 2)
+
+
+def test_draws_are_noted_and_repeated() -> None:
+    own, outer, inner = dl.Generator(5), list[Any](), list[Any]()
+
+    def drawn() -> list[Any]:
+        return [dl.rand(5, device="cpu").tolist(), dl.rand(3, generator=own, device="cpu").tolist()]
+
+    with noting(outer):
+        first = drawn()
+        with noting(inner):
+            second = drawn()
+    assert (len(outer), len(inner)) == (4, 2)
+    state = dl.get_rng_state(), own.get_state()
+    with repeating(outer), noting(again := list[Any]()):
+        assert [drawn(), drawn()] == [first, second]
+    assert again == outer
+    with repeating(inner):
+        assert drawn() == second
+    assert (dl.get_rng_state(), own.get_state()) == state
+    assert drawn() != first
 
 
 # Whole numbers and choices

@@ -83,6 +83,7 @@ def fused(parts: Sequence[Node], stored: Iterable[Value], graph: Graph, device: 
         commands=(bound,),
         parts=tuple(parts),
         line=parts[-1].line,
+        recomputation=parts[-1].recomputation,
     )
 
 
@@ -94,6 +95,7 @@ class _FusionGroup:
     before: int  # nodes outside that must run before one of the members, directly or not
     after: int  # and those that must run after one
     kernel: FusedKernel | None  # of candidates
+    recomputation: int  # of all members
 
 
 class _Groups:
@@ -111,8 +113,14 @@ class _Groups:
                 self.writers[value] = position
         before, after = reachability(graph.nodes)
         self.of = [
-            _FusionGroup(1 << position, before[position], after[position], self._kernel(1 << position))
-            for position in range(len(graph.nodes))
+            _FusionGroup(
+                1 << position,
+                before[position],
+                after[position],
+                self._kernel(1 << position),
+                node.recomputation,
+            )
+            for position, node in enumerate(graph.nodes)
         ]
 
     def grow(self, position: int) -> None:
@@ -137,6 +145,8 @@ class _Groups:
         members = one.members | other.members
         if members.bit_count() > MAX_NODES or self._has_node_between(one, other):
             return
+        if one.recomputation != other.recomputation:  # what is computed again comes when it is needed
+            return
         kernel = self._kernel(members)
         if kernel is None or not elementwise.fits(kernel, self.device):
             return
@@ -144,7 +154,11 @@ class _Groups:
             return
         self.have_joined = True
         joined = _FusionGroup(
-            members, (one.before | other.before) & ~members, (one.after | other.after) & ~members, kernel
+            members,
+            (one.before | other.before) & ~members,
+            (one.after | other.after) & ~members,
+            kernel,
+            one.recomputation,
         )
         for position in _bits(members):
             self.of[position] = joined
@@ -183,21 +197,24 @@ class _Groups:
         )
 
     def nodes(self) -> list[Node]:
-        """The new program: each group at the place of its last node, or behind what it waits for."""
-        groups = {id(group): group for group in self.of}.values()
-        waiting = sorted(groups, key=lambda group: group.members.bit_length())
+        """The new program: each group at the place of its last node, directly behind what it waits for.
+
+        Nothing else comes earlier than it was: the memory that it takes would be held meanwhile.
+        """
+        groups = list({id(group): group for group in self.of}.values())
+        waiting = sorted(groups, key=lambda group: -group.members.bit_length())
         done = 0
         result: list[Node] = []
         while waiting:
-            blocked = []
-            for group in waiting:
-                if group.before & ~done:
-                    blocked.append(group)
-                else:
-                    result += self._nodes(group)
-                    done |= group.members
-            assert len(blocked) < len(waiting), "groups wait for each other"
-            waiting = blocked
+            group = waiting[-1]
+            if needed := group.before & ~done:
+                waiting.append(self.of[_lowest(needed)])
+                assert len(waiting) <= 2 * len(groups), "groups wait for each other"
+                continue
+            waiting.pop()
+            if not group.members & done:
+                result += self._nodes(group)
+                done |= group.members
         return result
 
     def _nodes(self, group: _FusionGroup) -> list[Node]:
@@ -242,7 +259,10 @@ def _bits(positions: int) -> list[int]:
     """The positions in a set, ascending."""
     found = []
     while positions:
-        lowest = positions & -positions
-        found.append(lowest.bit_length() - 1)
-        positions ^= lowest
+        found.append(_lowest(positions))
+        positions &= positions - 1
     return found
+
+
+def _lowest(positions: int) -> int:
+    return (positions & -positions).bit_length() - 1
