@@ -101,6 +101,19 @@ def _summary_lines(pool: Allocator, rows: int) -> Iterator[str]:
         yield f"  {amount(rest):>10}  in {len(live) - rows} others"
 
 
+def available(device: DeviceLike = "auto") -> int:
+    """Bytes that tensors of a device may still take: by its driver, by :func:`limit`, and from the pool.
+
+    Example:
+        >>> import dl4all as dl
+        >>> dl.memory.available("cpu") > 1000
+        True
+    """
+    pool = _pool(device)
+    counts = pool.stats
+    return pool.driver.room() + counts.reserved - counts.allocated
+
+
 def limit(device: DeviceLike, most: int | str | None) -> None:
     """Limit how much of a device's memory may be reserved.
 

@@ -162,6 +162,18 @@ def weights(model: nn.Module) -> list[npt.NDArray[Any]]:
     return [parameter.detach().numpy().copy() for parameter in model.parameters()]
 
 
+def test_what_is_available_follows_the_limit_and_what_tensors_take(gpu: str) -> None:
+    place = dl.Device.of_backend(gpu, dl.device(gpu)._backend)
+    assert dl.memory.available(place) > 100_000_000
+    dl.memory.limit(place, "64MB")
+    assert dl.memory.available(place) == 64_000_000
+    taken = [dl.zeros(1_000_000, device=place) for _ in range(3)]
+    assert dl.memory.available(place) == 64_000_000 - dl.memory.stats(place).allocated
+    del taken
+    gc.collect()
+    assert dl.memory.available(place) == 64_000_000
+
+
 def test_too_large_a_batch_is_explained_and_a_smaller_one_trains(gpu: str) -> None:
     place = dl.Device.of_backend(gpu, dl.device(gpu)._backend)
     expected = network("cpu")

@@ -421,16 +421,27 @@ _skipped = ScopedSetting(False)
 
 
 def skipping() -> AbstractContextManager[None]:
-    """The block in which layers get memory without values, for weights that are read afterwards.
+    """The block in which layers get placeholders of their weights' shapes, in whose place others are put.
+
+    They take no memory, and lie on the CPU wherever the layer was to be.
 
     Example:
         >>> import dl4all as dl
         >>> with dl.nn.init.skipping():
         ...     layer = dl.nn.Linear(2, 3)
-        >>> layer.weight.shape
-        (3, 2)
+        >>> layer.weight.shape, layer.weight.stride()
+        ((3, 2), (0, 0))
     """
     return assigned(_skipped, True)
+
+
+def skips() -> bool:
+    """Whether layers get placeholders."""
+    return _skipped.value
+
+
+def _placeholder(shape: Shape) -> Tensor:
+    return empty((1,) * len(shape), device="cpu").expand(*shape)
 
 
 def standard_normal(shape: Shape) -> Tensor:
@@ -441,8 +452,7 @@ def standard_normal(shape: Shape) -> Tensor:
         >>> dl.nn.init.standard_normal((3, 4)).shape
         (3, 4)
     """
-    made = empty(shape, device="cpu")
-    return made if _skipped.value else normal_(made)
+    return _placeholder(shape) if _skipped.value else normal_(empty(shape, device="cpu"))
 
 
 def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Tensor:
@@ -475,7 +485,7 @@ def fan_in_uniform(shape: Shape, fan_in: int) -> Tensor:
 
 
 def _between(shape: Shape, bound: float) -> Tensor:
-    return empty(shape, device="cpu") if _skipped.value else from_numpy(uniform(shape, -bound, bound))
+    return _placeholder(shape) if _skipped.value else from_numpy(uniform(shape, -bound, bound))
 
 
 def zeros(shape: Shape) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dl4all.errors import DTypeError, ModuleError
-from dl4all.nn import state
+from dl4all.nn import init, state
 from dl4all.ops.core.arguments import named_cpu
 from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
@@ -125,7 +125,8 @@ class PlacementMethods:
 
     def _place(self, device: DeviceLike | None, dtype: DTypeLike) -> None:
         """Move a layer that has been made on the CPU to where its arguments say, or to the default device."""
-        self.to(device="auto" if device is None else device, dtype=dtype)
+        if not init.skips():
+            self.to(device="auto" if device is None else device, dtype=dtype)
 
     def cpu(self: M) -> M:
         """Move to the CPU."""

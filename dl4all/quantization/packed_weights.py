@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.tensor_base import Size
-from dl4all.ops.linalg.packed_formats import FORMATS, Q4_0
-from dl4all.ops.linalg.packed_product import int4_quantized, matrix_shape, packed_product, unpacked_matrix
+from dl4all.ops.linalg.packed_formats import FORMATS, Q4_0, Q8_0
+from dl4all.ops.linalg.packed_product import (
+    int4_quantized,
+    int8_quantized,
+    matrix_shape,
+    packed_input_gradient,
+    packed_product,
+    unpacked_matrix,
+)
 from dl4all.quantization.weights import QuantizedWeight, finite_numbers
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Halves: TypeAlias = npt.NDArray[np.float16]
+MADE: dict[str, Callable[[Floats], tuple[Bytes, Halves]]] = {
+    Q4_0.name: partial(int4_quantized, group_size=Q4_0.weights),
+    Q8_0.name: int8_quantized,
+}
+"""Formats that floats can be brought to, and how."""
 
 
 class PackedWeight(QuantizedWeight):
@@ -40,6 +61,24 @@ class PackedWeight(QuantizedWeight):
         self.format = format
         matrix_shape(qdata, scale, FORMATS[format])
 
+    @staticmethod
+    def nearest(weight: Tensor, format: str) -> PackedWeight:
+        """The nearest such weight of floats (out_features, in_features): of ``"Q4_0"`` or ``"Q8_0"``.
+
+        Raises:
+            ArgumentError: one is infinite or nan, or too large, or groups of 32 do not fit.
+            DTypeError: weights of the format are read, but not made.
+
+        Example:
+            >>> import dl4all as dl
+            >>> dl.quantization.PackedWeight.nearest(dl.randn(4, 64), "Q8_0")
+            PackedWeight(4, 64, format=Q8_0)
+        """
+        if format not in MADE:
+            raise DTypeError(f"[PackedWeight] expected a format of {', '.join(MADE)}, got {format!r}")
+        qdata, scale = MADE[format](finite_numbers(weight))
+        return PackedWeight(from_numpy(qdata, weight.device), from_numpy(scale, weight.device), format)
+
     @property
     def shape(self) -> Size:
         format = FORMATS[self.format]
@@ -50,6 +89,9 @@ class PackedWeight(QuantizedWeight):
 
     def product(self, input: Tensor, **arguments: Any) -> Tensor:
         return packed_product(input, self.qdata, self.scale, FORMATS[self.format])  # type: ignore[no-any-return]
+
+    def input_gradient(self, grad: Any) -> Any:
+        return packed_input_gradient(grad, self.qdata, self.scale, FORMATS[self.format])
 
     def rows_at(self, index: Any) -> Tensor:
         """The numbers of some rows, in float32: the index's shape, and an axis of columns."""

@@ -106,9 +106,13 @@ class QuantizedWeight(Module, TensorLike):
 
     def _backward(self, input: Tensor, arguments: dict[str, Any]) -> Backward:
         def backward(grads: Any, saved: Any, needs: Any) -> list[Any]:
-            return [matmul(grads[0], cast(self.dequantized(), grads[0].dtype.name))]
+            return [self.input_gradient(grads[0])]
 
         return backward
+
+    def input_gradient(self, grad: Any) -> Any:
+        """The gradient of a product's input, by that of its result."""
+        return matmul(grad, cast(self.dequantized(), grad.dtype.name))
 
 
 class Int8Weight(QuantizedWeight):

@@ -11,8 +11,9 @@ import pytest
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 import dl4all as dl
-from dl4all.errors import DTypeError, ShapeError
+from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.nn import functional as F
+from dl4all.ops.linalg import packed_product
 from dl4all.ops.linalg.packed_formats import FORMATS, PackedFormat
 from dl4all.quantization import PackedWeight
 from dl4all.runtime.cpu.llvm import provider
@@ -116,6 +117,64 @@ def test_gradients_and_compiled_calls(name: str, device: str) -> None:
             sums = (x.astype(np.float64) @ expected.T.astype(np.float64)) * factors
             assert abs(result.item() - sums.sum()) <= 1e-5 * np.abs(sums).sum()
             assert np.abs(given.grad.numpy() - exact).max() <= 1e-5 * np.abs(exact).max()
+
+
+def test_large_matrices_are_unpacked_in_parts(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products and their gradients are those of the whole matrix, of which compiled calls keep nothing."""
+    monkeypatch.setattr(packed_product, "MOST_UNPACKED", 256 * 32)
+    for name, rows in (("Q4_K", 650), ("Q8_0", 32), ("Q4_0", 33)):
+        weight, expected = weight_of(name, rows, 256, device)
+        x = np.random.default_rng(2).standard_normal((3, 7, 256)).astype(np.float32)
+
+        def call(x: Any, weight: Any = weight) -> Any:
+            return F.linear(x, weight).square().sum()
+
+        step: Any = dl.compile(call)
+        before = dl.memory.stats(device).allocated
+        for function in (call, step, step, step):
+            given = dl.tensor(x, device=device, requires_grad=True)
+            result = function(given)
+            result.backward()
+            products = x.astype(np.float64) @ expected.T.astype(np.float64)
+            exact = 2 * products @ expected.astype(np.float64)
+            assert abs(result.item() - (products**2).sum()) <= 1e-4 * (products**2).sum()
+            assert np.abs(given.grad.numpy() - exact).max() <= 1e-4 * np.abs(exact).max()
+        arenas = dl.memory.stats(device).allocated - before
+        assert name != "Q4_K" or arenas < 0.7 * expected.nbytes
+
+
+def test_graphs_keep_no_floats_of_weights_in_few_bits() -> None:
+    weight, _ = weight_of("Q4_0", 512, 512, "vulkan:0")
+    step: Any = dl.compile(lambda x: F.linear(F.linear(x, weight), weight))  # type: ignore[arg-type]
+    with dl.no_grad():
+        for seed in range(3):
+            dl.manual_seed(seed)
+            step(dl.rand(64, 512, device="vulkan:0")).numpy()
+    [[found]] = step.specializations.values()
+    assert not found.graph.preamble
+    assert "packed_unpack" in str(found.graph)
+
+
+def test_the_nearest_weights_are_those_of_the_package() -> None:
+    floats = np.random.default_rng(4).standard_normal((40, 96)).astype(np.float32)
+    floats[3] = 0
+    floats[4, :32] = np.arange(-16, 16) / 2  # halves
+    for name, most in (("Q8_0", 0.0), ("Q4_0", 0.01)):  # of Q4_0 a few lie between two numbers
+        weight = PackedWeight.nearest(dl.tensor(floats), name)
+        assert (type(weight), weight.format, weight.shape) == (PackedWeight, name, (40, 96))
+        data, scales = FORMATS[name].split(gguf.quantize(floats, GGMLQuantizationType[name]))
+        np.testing.assert_array_equal(weight.scale.numpy(), scales)
+        assert (weight.qdata.numpy() != data).mean() <= most
+        assert np.abs(weight.dequantized().numpy() - floats).max() < 0.2 * np.abs(floats).max()
+    for wrong, name, match in (
+        (floats[:, :33], "Q8_0", "groups of 32 do not fit 33"),
+        (floats * 1e30, "Q8_0", "beyond float16"),
+        (floats * np.nan, "Q4_0", "infinite or nan"),
+    ):
+        with pytest.raises(ArgumentError, match=match):
+            PackedWeight.nearest(dl.tensor(wrong), name)
+    with pytest.raises(DTypeError, match="expected a format of Q4_0, Q8_0, got 'Q6_K'"):
+        PackedWeight.nearest(dl.tensor(floats), "Q6_K")
 
 
 @names

@@ -21,14 +21,16 @@ from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
-from dl4all.ops.linalg.matrix_product import linear
+from dl4all.ops.indexing.concatenation import cat
+from dl4all.ops.linalg.matrix_product import linear, matmul
 from dl4all.ops.linalg.matvec import MAX_FEATURES, PACKED, packed_matvec
-from dl4all.ops.linalg.packed_formats import FORMATS, Q4_0, UNIT, PackedFormat, unpacked_rows
+from dl4all.ops.linalg.packed_formats import FORMATS, Q4_0, Q8_0, UNIT, PackedFormat, unpacked_rows
 from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.copy import fresh_copy
 from dl4all.ops.memory.views import contiguous, reshape
 
 MAX_ROWS = 16  # with more, the weights are unpacked to memory
+MOST_UNPACKED = 1 << 24  # weights at once
 ZERO = 8  # the number of Q4_0 that stands for 0
 BLOCK = Q4_0.weights
 PRODUCT = {name: WorkKernel("packed_product", (name,)) for name in FORMATS}
@@ -92,7 +94,32 @@ def int4_quantized(
     return (halves[:, :, 0] | halves[:, :, 1] << 4).reshape(n, k // 2), scales[..., 0]
 
 
-def packed_product(input: Any, weight: TensorBase, scales: TensorBase, format: PackedFormat = Q4_0) -> Any:
+def int8_quantized(
+    weight: npt.NDArray[np.float32],
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
+    """The bytes (n, k) and scales (n, k / 32) of the nearest weights of Q8_0, as ggml chooses them.
+
+    Args:
+        weight: finite floats of shape (n, k).
+
+    Raises:
+        ArgumentError: k is no multiple of 32, or a scale is beyond float16.
+    """
+    n, k = weight.shape
+    if k % Q8_0.weights:
+        raise ArgumentError(f"[packed] groups of {Q8_0.weights} do not fit {k} input features")
+    groups = weight.reshape(n, -1, Q8_0.weights)
+    steps = np.abs(groups).max(-1, keepdims=True) / np.float32(127)
+    with np.errstate(over="ignore"):
+        scales = steps.astype(np.float16)
+    if not np.isfinite(scales).all():
+        raise ArgumentError(f"[packed] a weight of {np.abs(weight).max():.3g} has a scale beyond float16")
+    scaled = np.divide(groups, steps, out=np.zeros_like(groups), where=steps != 0)
+    numbers = (np.trunc(scaled + np.copysign(np.float32(0.5), scaled))).astype(np.int8)  # halves away from 0
+    return numbers.view(np.uint8).reshape(n, k), scales[..., 0]
+
+
+def packed_product(input: Any, weight: Any, scales: Any, format: PackedFormat = Q4_0) -> Any:
     """``input @ w.T`` of floats and weights in few bits, in float32; without a history.
 
     Args:
@@ -124,7 +151,10 @@ def packed_product(input: Any, weight: TensorBase, scales: TensorBase, format: P
     x, count = cast(input, "float32"), math.prod(input.shape[:-1])
     traced = isinstance(input, BatchedTensorBase) or input.device.simulated is not None
     if traced or not 0 < count <= MAX_ROWS or features > MAX_FEATURES or 0 in weight.shape:
-        return linear(x, unpacked_matrix(weight, scales, format))
+        made = [
+            linear(x, unpacked_matrix(weight[part], scales[part], format)) for part in _parts(features, inner)
+        ]
+        return made[0] if len(made) == 1 else cat(made, -1)
     rows = _aligned(reshape(x, count, inner), 4)
     out: TensorBase = empty(
         type(input).result_class, (count, features), FLOAT32, input.device, "packed_product"
@@ -136,6 +166,27 @@ def packed_product(input: Any, weight: TensorBase, scales: TensorBase, format: P
     else:
         packed_matvec(out, *operands, format)
     return reshape(out, *input.shape[:-1], features)
+
+
+def packed_input_gradient(grad: Any, weight: Any, scales: Any, format: PackedFormat = Q4_0) -> Any:
+    """The gradient of a product's input: ``grad @ w`` of floats (..., n), in their dtype."""
+    features, inner = matrix_shape(weight, scales, format)
+    dtype = grad.dtype.name
+
+    def product(part: slice) -> Any:  # after which the part's floats are gone
+        return matmul(grad[..., part], cast(unpacked_matrix(weight[part], scales[part], format), dtype))
+
+    first, *others = _parts(features, inner)
+    total = product(first)
+    for part in others:
+        total = total + product(part)
+    return total
+
+
+def _parts(features: int, inner: int) -> list[slice]:
+    """Rows of a matrix that are unpacked together, so that it is never in memory whole where it is large."""
+    step = max(ALIGNED, MOST_UNPACKED // max(1, inner) // ALIGNED * ALIGNED)
+    return [slice(start, start + step) for start in range(0, features, step)] or [slice(0, 0)]
 
 
 def unpacked_matrix(weight: TensorBase, scales: TensorBase, format: PackedFormat = Q4_0) -> TensorBase:
