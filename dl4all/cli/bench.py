@@ -90,9 +90,10 @@ def llm(
     MODEL is a folder with config.json, a GGUF file, or a repository on Hugging Face's Hub. Rates are
     means of tokens a second, with their standard deviation.
     """
+    from dl4all.cli.llm.options import places
     from dl4all.cli.llm.rates import measure_rates
 
-    network, _ = dl.llm.load(model, device=device, dtype=dtype)
+    network, _ = dl.llm.load(model, **places(device), dtype=dtype)
     rates = measure_rates(network, prompt, tokens, repeat)
     place = str(network.embed_tokens.weight.device)
     size = state_bytes(network)

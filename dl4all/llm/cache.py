@@ -48,6 +48,13 @@ class KeyValueCache:
         """Tokens that there is room for."""
         return int(self.keys[0].shape[2])
 
+    def of_layers(self, layers: range) -> KeyValueCache:
+        """The part of some layers, in the same memory."""
+        if len(layers) == len(self.keys):
+            return self
+        keys, values = (kept[layers.start : layers.stop] for kept in (self.keys, self.values))
+        return KeyValueCache(keys, values, self.position)
+
     def rows(self, at: Tensor) -> Rows:
         """Rows of all heads' tokens at positions, as the cache lies: checked once for all layers.
 

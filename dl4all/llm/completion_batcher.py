@@ -397,7 +397,8 @@ class CompletionBatcher:
         )
         at = tensor([[len(slot.known)] for slot in used], device=device)
         keys, values = ([kept[:count] for kept in both] for both in (self._cache.keys, self._cache.values))
-        scores = self._step(count)(idx, at, keys, values)
+        cache = KeyValueCache(keys, values)
+        scores = self.model.step_scores(self._step(count), idx, at, cache)[:, -1]
         for number in ready:
             slot = self._slots[number]
             slot.known += slot.next
@@ -406,11 +407,10 @@ class CompletionBatcher:
         self._choose(ready, scores if len(ready) == count else scores[index])
 
     def _step(self, count: int) -> Any:
-        """The step of so many sequences: compiled, unless experts are chosen on the host."""
+        """The compiled step of so many sequences."""
         key = count, self._cache.length
         if key not in self._steps:
-            made = partial(_token_scores, self.model)
-            self._steps[key] = made if self.model.config.experts else compile(made)
+            self._steps[key] = compile(partial(_token_scores, self.model))
         return self._steps[key]
 
     def _choose(self, numbers: list[int], scores: Tensor) -> None:
@@ -437,7 +437,7 @@ def _token_scores(
     model: Decoder, idx: Tensor, at: Tensor, keys: list[Tensor], values: list[Tensor]
 ) -> Tensor:
     cache = KeyValueCache(keys, values)
-    return model.scores(idx, at, cache, cache.length)[:, -1]
+    return model.scores(idx, at, cache, cache.length)
 
 
 def _common(tokens: list[int], known: list[int]) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from operator import is_not
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dl4all import nn
+from dl4all.autograd import checkpoint, is_grad_enabled
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.functions.sorting.sort_and_search import topk
 from dl4all.graph.run.compiled import compile
@@ -15,6 +18,7 @@ from dl4all.llm.cache import KeyValueCache, Rows, attended, rounded_up
 from dl4all.llm.families import DecoderConfig
 from dl4all.llm.rotary import rotary_tables, rotated
 from dl4all.nn import functional as F
+from dl4all.scheduler.device.device import Device
 from dl4all.tensor.creation import from_numpy, tensor, zeros
 from dl4all.tensor.ranges import arange
 from dl4all.tensor.tensor import Tensor
@@ -23,17 +27,20 @@ Angles = tuple[Tensor, Tensor] | None
 
 
 class Tokens(NamedTuple):
-    """The tensors that all layers of one call share.
+    """The tensors that layers of one call and device share.
 
     Attributes:
+        first: the number of the first of these layers, which is the first of the lists and of the cache.
         angles: cosines and sines of the tokens' positions, for each layer.
-        masks: which keys each token sees, for each layer.
+        masks: which keys each token sees, for each layer: for several tokens a row for each of them and of
+            the heads that share keys. None where these are all keys up to its own, from the first one on.
         rows: of the cache, to which keys and values are written.
         end: keys of the cache that are looked at.
     """
 
+    first: int
     angles: list[Angles]
-    masks: list[Tensor]
+    masks: list[Tensor | None]
     rows: Rows | None = None
     end: int = 0
 
@@ -71,33 +78,35 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, tokens: Tokens, cache: KeyValueCache | None) -> Tensor:
         """Outputs (N, T, width)."""
-        config, (n, count, _) = self.config, x.shape
+        config, (n, count, _), layer = self.config, x.shape, self.layer - tokens.first
         q, k, v = (
             proj(x).reshape(n, count, -1, config.head_dim) for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
         if config.rules.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-        if (angles := tokens.angles[self.layer]) is not None:
+        if (angles := tokens.angles[layer]) is not None:
             q, k = rotated(q, *angles), rotated(k, *angles)
         if cache is not None:
             assert tokens.rows is not None
-            cache.write(self.layer, tokens.rows, k, v)
-            k, v = cache.keys[self.layer], cache.values[self.layer]
+            cache.write(layer, tokens.rows, k, v)
+            k, v = cache.keys[layer], cache.values[layer]
             if tokens.end < cache.length:
                 k, v = k[:, :, : tokens.end], v[:, :, : tokens.end]
             k, v = k.to(q.dtype), v.to(q.dtype)
-        y = self._attended(q, k, v, tokens.masks[self.layer])
+        y = self._attended(q, k, v, tokens.masks[layer])
         made: Tensor = self.o_proj(y.transpose(1, 2).reshape(n, count, -1))
         return made
 
-    def _attended(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    def _attended(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """Outputs (N, heads, T, head_dim); heads of a group are rows of one product, so no key is copied."""
         config, (n, heads, count, size) = self.config, q.shape
-        group = heads // config.kv_heads
-        grouped = q.reshape(n, config.kv_heads, group * count, size)
-        if group > 1 and count > 1:
-            mask = mask.repeat(group, 1)
+        if mask is None:
+            shared = heads > config.kv_heads
+            return F.scaled_dot_product_attention(
+                q, k, v, is_causal=True, scale=config.scale, enable_gqa=shared
+            )
+        grouped = q.reshape(n, config.kv_heads, -1, size)
         if config.score_cap is None and count > 1:
             y = F.scaled_dot_product_attention(grouped, k, v, mask, scale=config.scale)
             return y.reshape(n, heads, count, size)
@@ -192,8 +201,83 @@ class DecoderLayer(nn.Module):
         return x + y
 
 
+class DecoderStage:
+    """Layers of a decoder that lie on one device, one after the other.
+
+    Args:
+        config: of the decoder.
+        layers: of which these are some.
+        numbers: theirs.
+    """
+
+    def __init__(self, config: DecoderConfig, layers: Sequence[nn.Module], numbers: range) -> None:
+        self.config, self.numbers = config, numbers
+        self.layers: list[Any] = [layers[number] for number in numbers]
+        self._tables: dict[tuple[str, int, str], tuple[Tensor, Tensor]] = {}
+
+    @property
+    def device(self) -> Device:
+        """The device of the layers."""
+        found: Device = self.layers[0].input_layernorm.weight.device
+        return found
+
+    def __call__(
+        self, x: Tensor, at: Tensor, cache: KeyValueCache | None, end: int, again: bool = False
+    ) -> Tensor:
+        """Features (N, T, width) of features; the cache is that of these layers.
+
+        Args:
+            again: compute each layer once more for gradients, and keep of it only the input.
+        """
+        first, stop = self.numbers.start, self.numbers.stop
+        windows, ropes = self.config.windows[first:stop], self.config.ropes[first:stop]
+        length = end if cache is None else cache.length
+        masks = {window: self._mask(at, x.shape[1], end, window) for window in set(windows)}
+        kinds = {id(settings): settings for settings in ropes}  # few, which layers share
+        angles = {key: self._angles(settings, length, at, x.dtype) for key, settings in kinds.items()}
+        rows = None if cache is None else cache.rows(at)
+        turned = [angles[id(settings)] for settings in ropes]
+        tokens = Tokens(first, turned, [masks[window] for window in windows], rows, end)
+        for layer in self.layers:
+            x = checkpoint(layer, x, tokens, cache) if again else layer(x, tokens, cache)
+        return x
+
+    def _mask(self, at: Tensor, count: int, end: int, window: int | None) -> Tensor | None:
+        """The mask of layers with a window, or None, as :class:`Tokens` has them."""
+        config = self.config
+        if at.ndim == 1 and count == end and (window is None or window >= end) and config.score_cap is None:
+            return None
+        mask, group = attended(at, end, window), config.heads // config.kv_heads
+        return mask.repeat(group, 1) if count > 1 and group > 1 else mask
+
+    @compile
+    def step(self, x: Tensor, at: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
+        """Features of few tokens, after those of the cache, which is written to: a replay after two calls."""
+        cache = KeyValueCache(keys, values)
+        return self(x, at, cache, cache.length)
+
+    def _angles(
+        self, settings: Mapping[str, Any] | None, length: int, at: Tensor, dtype: np.dtype[Any]
+    ) -> Angles:
+        """Cosines and sines of positions, from tables that are made once for each kind and length."""
+        if settings is None:
+            return None
+        depends = settings["rope_type"] in ("dynamic", "longrope")  # on the length itself
+        size = length if depends else rounded_up(length)
+        key = (repr(settings), size, str(at.device))
+        if key not in self._tables:
+            made = rotary_tables(settings, self.config.head_dim, size)
+            self._tables[key] = tuple(from_numpy(table, at.device) for table in made)  # type: ignore[assignment]
+        cos, sin = (table[at].to(dtype) for table in self._tables[key])
+        return (cos, sin) if at.ndim == 1 else (cos.unsqueeze(1), sin.unsqueeze(1))  # for all heads
+
+
 class Decoder(nn.Module):
     """A language model: a decoder of any family, as its configuration says.
+
+    Layers may lie on several devices, as :func:`dl4all.llm.load` puts them: what goes from one to the next
+    is copied. With `gradient_checkpointing`, gradients compute a layer's activations again, so that of each
+    layer only the input is kept.
 
     Args:
         config: from :func:`decoder_config`.
@@ -216,7 +300,8 @@ class Decoder(nn.Module):
         self.norm = Norm(config, config.width)
         if not config.tied:
             self.lm_head = nn.Linear(config.width, config.vocabulary, bias=False)
-        self._tables: dict[tuple[str, int, str], tuple[Tensor, Tensor]] = {}
+        self.gradient_checkpointing = False
+        self._stages: list[DecoderStage] = []
 
     def forward(self, idx: Tensor, cache: KeyValueCache | None = None, *, last: bool = False) -> Tensor:
         """Scores (N, T, vocabulary) after each token.
@@ -249,37 +334,48 @@ class Decoder(nn.Module):
             end: keys that are looked at.
             last: give those after the last token alone.
         """
-        config = self.config
-        x = self.embed_tokens(idx)
-        if config.embed_scale != 1:
-            # as the embedding's dtype has it: that is how these models were trained
-            x = x * float(np.asarray(config.embed_scale).astype(x.dtype))
-        if config.rules.plain:
-            x = x + self.embed_positions(at)
-        length = end if cache is None else cache.length
-        masks = {window: attended(at, end, window) for window in set(config.windows)}
-        kinds = {id(settings): settings for settings in config.ropes}  # few, which layers share
-        angles = {key: self._angles(settings, length, at) for key, settings in kinds.items()}
-        rows = None if cache is None else cache.rows(at)
-        turned = [angles[id(settings)] for settings in config.ropes]
-        tokens = Tokens(turned, [masks[window] for window in config.windows], rows, end)
-        for layer in self.layers:
-            x = layer(x, tokens, cache)
-        x = self.norm(x[:, -1:] if last else x)
-        y = F.linear(x, self.embed_tokens.weight) if config.tied else self.lm_head(x)
-        if config.logit_cap is not None:
-            y = (y / config.logit_cap).tanh() * config.logit_cap
-        return y
+        x = self.features(idx, at, cache, end)
+        return self.head(x[:, -1:] if last else x)
+
+    def features(self, idx: Tensor, at: Tensor, cache: KeyValueCache | None, end: int) -> Tensor:
+        """Features (N, T, width) of tokens, by all layers; arguments as for :meth:`scores`."""
+        x = self._embedded(idx, at)
+        again = self.gradient_checkpointing and cache is None and is_grad_enabled()
+        for stage in self.stages():
+            of_stage = None if cache is None else cache.of_layers(stage.numbers)
+            x = stage(x.to(stage.device), at.to(stage.device), of_stage, end, again)
+        return x
+
+    def head(self, x: Tensor) -> Tensor:
+        """Scores (..., vocabulary) of features (..., width)."""
+        cap, x = self.config.logit_cap, self.norm(x)
+        if self.config.tied:
+            weight = self.embed_tokens.weight
+            y = F.linear(x.to(weight.device), weight)
+        else:
+            y = self.lm_head(x)
+        return y if cap is None else (y / cap).tanh() * cap
+
+    def stages(self) -> list[DecoderStage]:
+        """Layers by their devices."""
+        layers = list(self.layers)
+        devices = [layer.input_layernorm.weight.device for layer in layers]
+        starts = [n for n, device in enumerate(devices) if not n or device is not devices[n - 1]]
+        numbers = [range(*both) for both in pairwise((*starts, len(layers)))]
+        known = [layer for stage in self._stages for layer in stage.layers]
+        if [stage.numbers for stage in self._stages] != numbers or any(map(is_not, known, layers)):
+            self._stages = [DecoderStage(self.config, layers, each) for each in numbers]
+        return self._stages
 
     @compile
     def token_scores(self, idx: Tensor, at: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
-        """Scores (N, vocabulary) after one more token (N, 1) at a position (1,): a replay after two calls.
+        """Scores (N, 1, vocabulary) after one more token (N, 1) at a position (1,): a replay after two calls.
 
         Args:
             keys, values: those of a cache, which are written to.
         """
         cache = KeyValueCache(keys, values)
-        return self.scores(idx, at, cache, cache.length)[:, -1]
+        return self.scores(idx, at, cache, cache.length)
 
     @compile
     def drafted_scores(self, idx: Tensor, at: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
@@ -287,14 +383,31 @@ class Decoder(nn.Module):
         cache = KeyValueCache(keys, values)
         return self.scores(idx, at, cache, cache.length)
 
+    def step_scores(
+        self, whole: Callable[..., Tensor], idx: Tensor, at: Tensor, cache: KeyValueCache
+    ) -> Tensor:
+        """Scores (N, T, vocabulary) after each of few tokens, which are written to the cache.
+
+        Args:
+            whole: a compiled function of `idx`, `at`, keys and values, which is called where layers lie on
+                one device and no experts are chosen on the host.
+        """
+        if self.config.experts:
+            return self.scores(idx, at, cache, cache.length)
+        stages = self.stages()
+        if len(stages) == 1:
+            return whole(idx, at, cache.keys, cache.values)
+        x = self._embedded(idx, at)
+        for stage in stages:
+            part = cache.of_layers(stage.numbers)
+            x = stage.step(x.to(stage.device), at.to(stage.device), part.keys, part.values)
+        return self.head(x)
+
     def scores_after(self, token: Tensor, cache: KeyValueCache) -> Tensor:
         """Scores (1, vocabulary) after one more token (1,), which is written to the cache."""
+        token = token.to(self.embed_tokens.weight.device)
         at = tensor([cache.position], device=token.device)
-        idx = token.reshape(1, 1)
-        if self.config.experts:  # which are chosen on the host
-            scores = self.scores(idx, at, cache, cache.length)[:, -1]
-        else:
-            scores = self.token_scores(idx, at, cache.keys, cache.values)
+        scores = self.step_scores(self.token_scores, token.reshape(1, 1), at, cache)[:, -1]
         cache.position += 1
         return scores
 
@@ -314,10 +427,10 @@ class Decoder(nn.Module):
                 f"[llm] expected at least one sequence of 1 to {config.positions} tokens, got {batch} of "
                 f"{length}"
             )
-        weight = self.embed_tokens.weight
-        shape = (batch, config.kv_heads, length, config.head_dim)
-        made = [zeros(*shape, device=weight.device, dtype=weight.dtype) for _ in range(2 * config.layers)]
-        return KeyValueCache(made[: config.layers], made[config.layers :])
+        shape, dtype = (batch, config.kv_heads, length, config.head_dim), self.embed_tokens.weight.dtype
+        devices = [stage.device for stage in self.stages() for _ in stage.numbers]
+        keys, values = ([zeros(*shape, device=device, dtype=dtype) for device in devices] for _ in range(2))
+        return KeyValueCache(keys, values)
 
     def _check(self, idx: Tensor, begin: int, cache: KeyValueCache | None) -> None:
         if idx.ndim != 2 or not idx.numel():
@@ -330,16 +443,9 @@ class Decoder(nn.Module):
         if cache is not None and idx.shape[0] != cache.keys[0].shape[0]:
             raise ShapeError(f"[llm] {idx.shape[0]} sequences for a cache of {cache.keys[0].shape[0]}")
 
-    def _angles(self, settings: Mapping[str, Any] | None, length: int, at: Tensor) -> Angles:
-        """Cosines and sines of positions, from tables that are made once for each kind and length."""
-        if settings is None:
-            return None
-        depends = settings["rope_type"] in ("dynamic", "longrope")  # on the length itself
-        size = length if depends else rounded_up(length)
-        key = (repr(settings), size, str(at.device))
-        if key not in self._tables:
-            made = rotary_tables(settings, self.config.head_dim, size)
-            self._tables[key] = tuple(from_numpy(table, at.device) for table in made)  # type: ignore[assignment]
-        dtype = self.embed_tokens.weight.dtype
-        cos, sin = (table[at].to(dtype) for table in self._tables[key])
-        return (cos, sin) if at.ndim == 1 else (cos.unsqueeze(1), sin.unsqueeze(1))  # for all heads
+    def _embedded(self, idx: Tensor, at: Tensor) -> Tensor:
+        x: Tensor = self.embed_tokens(idx)
+        if self.config.embed_scale != 1:
+            # as the embedding's dtype has it: that is how these models were trained
+            x = x * float(np.asarray(self.config.embed_scale).astype(x.dtype))
+        return x + self.embed_positions(at) if self.config.rules.plain else x

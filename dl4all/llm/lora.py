@@ -152,7 +152,7 @@ def get_lora_model(model: Decoder, config: LoraConfig) -> Decoder:
     """
     if any(isinstance(module, LoraLinear) for module in model.modules()):
         raise ArgumentError("[llm] the model has adapters already; merge() makes them part of its weights")
-    found = [
+    found: list[tuple[str, Any]] = [
         (name, module)
         for name, module in model.named_modules()
         if name.rpartition(".")[2] in config.targets and hasattr(module, "in_features")
@@ -164,9 +164,8 @@ def get_lora_model(model: Decoder, config: LoraConfig) -> Decoder:
         )
     for parameter in model.parameters():
         parameter.requires_grad_(False)
-    device = model.embed_tokens.weight.device
     for name, module in found:
-        _replace(model, name, LoraLinear(module, config).to(device))
+        _replace(model, name, LoraLinear(module, config).to(module.weight.device))
     return model
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,11 +13,13 @@ from dl4all.errors import ArgumentError, BackendMissingError, ConfigError, Weigh
 from dl4all.llm.decoder import Decoder
 from dl4all.llm.documents import read_json
 from dl4all.llm.families import DecoderConfig, decoder_config
+from dl4all.llm.layer_devices import LAYER, WeightBytes, layer_devices
 from dl4all.llm.lora import load_adapter
 from dl4all.llm.tokenizer import Tokenizer
-from dl4all.llm.weights import Weight, load_weights_into, weight_files, weights_of_files
+from dl4all.llm.weights import HeldType, Weight, load_weights_into, weight_files, weights_of_files
 from dl4all.nn import init
-from dl4all.ops.core.dtypes import FLOATING, checked_dtype
+from dl4all.ops.core.dtypes import FLOAT32, FLOATING, checked_dtype
+from dl4all.quantization.packed_weights import MADE
 from dl4all.scheduler.device.current import device as open_device
 from dl4all.scheduler.device.device import Device
 
@@ -30,6 +32,7 @@ def load(
     path_or_repo: str | Path,
     *,
     device: str | Device = "auto",
+    devices: Sequence[str | Device] | None = None,
     dtype: Any = None,
     adapter_path: str | Path | None = None,
     revision: str | None = None,
@@ -41,9 +44,12 @@ def load(
             the name of a repository on Hugging Face's Hub, such as ``"HuggingFaceTB/SmolLM2-135M-Instruct"``,
             which is downloaded once.
         device: where the model is.
+        devices: in its place, several, whose free memory says which layers lie where: as many as there is
+            room for on the first, then on the second, and so on (:mod:`dl4all.llm.layer_devices`).
         dtype: of its weights; if not given, they stay in the file's type: bfloat16, or for GGUF the blocks of
             Q4_0, Q8_0, Q4_K and Q6_K, too (:class:`dl4all.quantization.PackedWeight`). Wider ones hold them
-            exactly.
+            exactly. ``"q4_0"`` and ``"q8_0"`` bring matrices of floats to such blocks as they are read; those
+            in few bits stay as they are.
         adapter_path: a folder with adapters (:func:`load_adapter`).
         revision: of the repository.
 
@@ -55,6 +61,7 @@ def load(
         ConfigError: the model's family, or a part of its configuration, is not known.
         FileFormatError: a file is missing or damaged.
         WeightsError: the files have other weights than the model.
+        OutOfMemoryError: `devices` have no room for it; nothing was read.
 
     Example:
         >>> import dl4all as dl
@@ -63,7 +70,7 @@ def load(
         dl4all.errors.ArgumentError: [llm] there is no folder no/such/folder/here
     """
     path = _path(path_or_repo, revision)
-    given = None if dtype is None else _floats(dtype)
+    given = None if dtype is None else _held_type(dtype)
     source = _gguf(path, given) if path.suffix == GGUF else _folder(path, given)
     if source.config.least_numbers > source.numbers:  # before memory is taken for them
         raise WeightsError(
@@ -72,35 +79,62 @@ def load(
         )
     with init.skipping():
         model = Decoder(source.config)
-    load_weights_into(model, source.weights, open_device(device), source.dtype)
+    if devices is None:
+        only = open_device(device)
+        device_of: Callable[[str], Device] = lambda name: only  # noqa: E731
+    else:
+        device_of = _placed(model, source, [open_device(one) for one in devices])
+    load_weights_into(model, source.weights, device_of, source.held)
     if adapter_path is not None:
         load_adapter(model, adapter_path)
     return model.eval(), source.tokenizer
 
 
 class _Source(NamedTuple):
-    """A model as files have it; `numbers` is how many they have at most."""
+    """A model as files have it; `numbers` is how many they have at most, `sizes` are bytes if others than
+    the model's shapes and the type say."""
 
     config: DecoderConfig
     numbers: int
-    dtype: np.dtype[Any]
+    held: HeldType
     weights: Iterable[Weight]
     tokenizer: Tokenizer | None
+    sizes: dict[str, int] | None = None
 
 
-def _folder(folder: Path, dtype: np.dtype[Any] | None) -> _Source:
+def _placed(model: Decoder, source: _Source, devices: list[Device]) -> Callable[[str], Device]:
+    """The device of each weight by its name.
+
+    Raises:
+        OutOfMemoryError: there is no room.
+    """
+    config, held = source.config, source.held
+    sizes = source.sizes or {
+        name: held.nbytes(config, name, parameter.shape) for name, parameter in model.named_parameters()
+    }
+    placed = layer_devices(config, WeightBytes.of(config, sizes), held.dtype.itemsize, devices)
+
+    def device_of(name: str) -> Device:
+        if (match := LAYER.match(name)) is not None:
+            return placed[int(match[1])]
+        return devices[0] if name.startswith("embed") else placed[-1]
+
+    return device_of
+
+
+def _folder(folder: Path, given: HeldType | None) -> _Source:
     document = read_json(folder / "config.json")
     config = decoder_config(document)
     named = document.get("dtype") or document.get("torch_dtype") or "float32"
-    kept = _floats(str(named)) if dtype is None else dtype
+    held = HeldType(_floats(str(named))) if given is None else given
     files = weight_files(folder)
     numbers = sum(file.stat().st_size for file in files if file.is_file())
-    return _Source(config, numbers, kept, weights_of_files(config, files), Tokenizer.of_folder(folder))
+    return _Source(config, numbers, held, weights_of_files(config, files), Tokenizer.of_folder(folder))
 
 
-def _gguf(path: Path, dtype: np.dtype[Any] | None) -> _Source:
+def _gguf(path: Path, given: HeldType | None) -> _Source:
     try:
-        from dl4all.llm.gguf.model import gguf_config, gguf_dtype, gguf_weights
+        from dl4all.llm.gguf.model import gguf_config, gguf_dtype, gguf_sizes, gguf_weights
         from dl4all.llm.gguf.reader import read_gguf
         from dl4all.llm.gguf.vocabulary import tokenizer_of
     except ImportError:
@@ -109,9 +143,22 @@ def _gguf(path: Path, dtype: np.dtype[Any] | None) -> _Source:
         ) from None
     file = read_gguf(path)
     config = gguf_config(file)
-    weights = gguf_weights(file, config, widened=dtype is not None)
+    widened = given is not None and not given.format
+    held = HeldType(gguf_dtype(file)) if given is None else given
+    weights = gguf_weights(file, config, widened=widened)
     numbers = sum(math.prod(tensor.shape) for tensor in file.tensors.values())
-    return _Source(config, numbers, dtype or gguf_dtype(file), weights, tokenizer_of(file.metadata))
+    sizes = gguf_sizes(file, held, widened=widened)
+    return _Source(config, numbers, held, weights, tokenizer_of(file.metadata), sizes)
+
+
+def _held_type(dtype: Any) -> HeldType:
+    """
+    Raises:
+        ConfigError: weights cannot be of this type.
+    """
+    if isinstance(dtype, str) and dtype.upper() in MADE:
+        return HeldType(FLOAT32, dtype.upper())
+    return HeldType(_floats(dtype))
 
 
 def _floats(dtype: Any) -> np.dtype[Any]:

@@ -75,10 +75,7 @@ class DraftedTokens:
         idx = cat([tensor([token], device=device), drafts.to(device)]).reshape(1, -1)
         at = arange(cache.position, cache.position + count + 1, device=device)
         with no_grad():
-            if model.config.experts:
-                scores = model.scores(idx, at, cache, cache.length)
-            else:
-                scores = model.drafted_scores(idx, at, cache.keys, cache.values)
+            scores = model.step_scores(model.drafted_scores, idx, at, cache)
         self._scores = [scores[:, number] for number in range(count + 1)]
         self._drafted = drafts.tolist()
         return cache

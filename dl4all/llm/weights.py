@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,8 @@ from dl4all.io.weights import each_weight
 from dl4all.llm.decoder import Decoder
 from dl4all.llm.families import DecoderConfig
 from dl4all.nn.parameter import Parameter
+from dl4all.ops.linalg.packed_formats import FORMATS, Q8_0, UNIT
+from dl4all.quantization.packed_weights import PackedWeight
 from dl4all.quantization.weights import QuantizedWeight
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor.creation import from_numpy
@@ -27,6 +30,8 @@ Weight: TypeAlias = tuple[str, str, "Array | QuantizedWeight"]
 PREFIXES = (r"^language_model\.", r"^(model|transformer)\.", r"^language_model\.")
 IGNORED = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias)$")
 """Tables that some files have beside the weights."""
+WHOLE = re.compile(r"(embed_positions|mlp\.gate|shared_expert_gate)$")
+"""Layers that stay in floats: they are small, and what they choose is not."""
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -50,14 +55,42 @@ def weight_files(folder: Path) -> list[Path]:
     return files
 
 
+class HeldType(NamedTuple):
+    """The type that weights have in memory.
+
+    Attributes:
+        dtype: of floats; norms of Gemma stay in float32.
+        format: that matrices of floats are brought to: ``"Q4_0"`` or ``"Q8_0"``; empty for none. As in GGUF
+            files, the last layer's is Q8_0 in any case, and what chooses experts stays as it is.
+    """
+
+    dtype: np.dtype[Any]
+    format: str = ""
+
+    def format_of(self, config: DecoderConfig, name: str, shape: Sequence[int]) -> str:
+        """The format of a weight; empty for one that stays in floats."""
+        layer, _, leaf = name.rpartition(".")
+        if not self.format or leaf != "weight" or len(shape) != 2 or shape[-1] % UNIT or WHOLE.search(layer):
+            return ""
+        last = layer == ("embed_tokens" if config.tied else "lm_head")
+        return Q8_0.name if last else self.format
+
+    def nbytes(self, config: DecoderConfig, name: str, shape: Sequence[int]) -> int:
+        """The bytes of a weight."""
+        if not (format := self.format_of(config, name, shape)):
+            return math.prod(shape) * self.dtype.itemsize
+        block = FORMATS[format]
+        return math.prod(shape) // block.weights * (block.size + 2 * block.scales)
+
+
 def load_weights_into(
-    model: Decoder, weights: Iterable[Weight], device: Device, dtype: np.dtype[Any]
+    model: Decoder, weights: Iterable[Weight], device_of: Callable[[str], Device], held: HeldType
 ) -> None:
     """Put weights one by one in the place of those that are there, so that only one is there twice.
 
     Args:
-        device: of the weights.
-        dtype: of those that are floats; norms of Gemma stay in float32.
+        device_of: the device of a weight by its name.
+        held: their type.
 
     Raises:
         WeightsError: a tensor has another shape, is not the model's, or is missing.
@@ -70,19 +103,23 @@ def load_weights_into(
         if own[ours].shape != value.shape:
             raise WeightsError(f"[llm] {source} is {value.shape}, the model's {ours} {own[ours].shape}")
         layer, _, leaf = ours.rpartition(".")
-        setattr(model.get_submodule(layer), leaf, _held(model.config, ours, value, device, dtype))
+        made = _made(model.config, ours, value, device_of(ours), held)
+        setattr(model.get_submodule(layer), leaf, made)
         missing.discard(ours)
     if missing:
         raise WeightsError(f"[llm] no file has {', '.join(sorted(missing)[:5])} ({len(missing)} in all)")
 
 
-def _held(
-    config: DecoderConfig, ours: str, value: Array | QuantizedWeight, device: Device, dtype: np.dtype[Any]
+def _made(
+    config: DecoderConfig, ours: str, value: Array | QuantizedWeight, device: Device, held: HeldType
 ) -> Parameter | QuantizedWeight:
     if isinstance(value, QuantizedWeight):
         return value.to(device).eval()
+    if format := held.format_of(config, ours, value.shape):
+        floats = from_numpy(np.ascontiguousarray(value).astype(np.float32, copy=False), "cpu")
+        return PackedWeight.nearest(floats, format).to(device).eval()
     widened = config.rules.gemma and "norm" in ours  # 1 + w needs all its digits
-    stored = np.ascontiguousarray(value).astype(np.float32 if widened else dtype, copy=False)
+    stored = np.ascontiguousarray(value).astype(np.float32 if widened else held.dtype, copy=False)
     return Parameter(from_numpy(stored, device))
 
 

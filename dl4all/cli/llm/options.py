@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 OPTIONS = (
     click.option(
-        "--device", default="auto", show_default=True, help="Where the model is: cpu, vulkan:0, ..."
+        "--device",
+        default="auto",
+        show_default=True,
+        help="Where the model is: cpu, vulkan:0, ...; with commas, several: layers lie where memory is free.",
     ),
     click.option("--adapter", type=click.Path(exists=True, file_okay=False), help="A folder with adapters."),
     click.option(
         "--dtype",
-        help="Of its weights, in place of the files' own: float32, bfloat16; few bits are widened.",
+        help="Of its weights, in place of the files' own: float32, bfloat16, q8_0, q4_0.",
     ),
     click.option(
         "--max-tokens", default=512, show_default=True, type=click.IntRange(min=1), help="Of an answer."
@@ -44,8 +47,21 @@ def generation_options(command: Command) -> Command:
     return command
 
 
-def loaded(model: str, **settings: Any) -> tuple[Decoder, Tokenizer]:
+def places(device: str) -> dict[str, Any]:
+    """The arguments of :func:`dl4all.llm.load` for one device, or for several with commas between them.
+
+    >>> places("cpu"), places("vulkan:0, cpu")
+    ({'device': 'cpu'}, {'devices': ['vulkan:0', 'cpu']})
+    """
+    names = [name.strip() for name in device.split(",")]
+    return {"device": device} if len(names) == 1 else {"devices": names}
+
+
+def loaded(model: str, *, device: str, **settings: Any) -> tuple[Decoder, Tokenizer]:
     """A model that has a tokenizer, by the settings of :func:`dl4all.llm.load`.
+
+    Args:
+        device: one, or several with commas between them.
 
     Raises:
         FileFormatError: it has none.
@@ -53,7 +69,7 @@ def loaded(model: str, **settings: Any) -> tuple[Decoder, Tokenizer]:
     from dl4all.errors import FileFormatError
     from dl4all.llm import load
 
-    network, tokenizer = load(model, **settings)
+    network, tokenizer = load(model, **places(device), **settings)
     if tokenizer is None:
         raise FileFormatError(f"[llm] {model} has no tokenizer: text cannot become tokens")
     return network, tokenizer

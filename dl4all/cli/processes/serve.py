@@ -78,11 +78,15 @@ def serve(
         drain_seconds=drain_seconds,
     )
     if speaks:
+        from dl4all.cli.llm.options import places
         from dl4all.llm import load
 
-        if len(devices) > 1 or devices == ("all",):
-            raise click.BadParameter("a language model is on one device", param_hint="--device")
-        model, tokenizer = load(repository, device=devices[0], adapter_path=adapter)
+        if "all" in devices:
+            raise click.BadParameter(
+                "name a language model's devices, in the order in which layers fill them",
+                param_hint="--device",
+            )
+        model, tokenizer = load(repository, **places(",".join(devices)), adapter_path=adapter)
         server.add_language_model(name or Path(repository).stem, model, tokenizer, slots=slots)
     server.run(lambda: click.echo(f"serving http://{server.http_url} grpc://{server.grpc_url}"))
 

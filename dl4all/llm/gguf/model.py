@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +15,7 @@ from dl4all.llm.families import DecoderConfig, decoder_config
 from dl4all.llm.gguf.architectures import decoder_rows, document_of
 from dl4all.llm.gguf.reader import GgufFile
 from dl4all.llm.gguf.row_bytes import FLOATS, PACKED, RowBytes
-from dl4all.llm.weights import IGNORED, Weight
+from dl4all.llm.weights import IGNORED, HeldType, Weight
 from dl4all.quantization.packed_weights import PackedWeight
 from dl4all.tensor.creation import from_numpy
 
@@ -52,6 +54,16 @@ def gguf_weights(file: GgufFile, config: DecoderConfig, *, widened: bool) -> Ite
         if IGNORED.search(ours) or (config.tied and ours == "lm_head.weight"):
             continue
         yield name, ours, rows.floats() if widened or rows.kind not in PACKED else _packed(rows)
+
+
+def gguf_sizes(file: GgufFile, held: HeldType, *, widened: bool) -> dict[str, int]:
+    """Bytes of the weights in memory, by names that begin as the decoder's do."""
+    sizes = {}
+    for name, tensor in file.tensors.items():
+        layer = re.sub(r"^blk\.", "layers.", name.replace("token_embd", "embed_tokens"))
+        packed = tensor.kind in PACKED and not widened
+        sizes[layer] = tensor.data.nbytes if packed else math.prod(tensor.shape) * held.dtype.itemsize
+    return sizes
 
 
 def _packed(rows: RowBytes) -> PackedWeight:
