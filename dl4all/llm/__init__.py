@@ -39,9 +39,11 @@ if TYPE_CHECKING:
         merge,
         save_adapter,
     )
+    from dl4all.llm.memory_account import TuningMemory, tuning_memory
     from dl4all.llm.model_files import load
     from dl4all.llm.samplers import make_sampler
     from dl4all.llm.tokenizer import Tokenizer
+    from dl4all.llm.tuned_decoder import TunedDecoder
 
 MODULES = {
     "Completion": "completion_batcher",
@@ -57,6 +59,8 @@ MODULES = {
     "Piece": "generation",
     "TokenExample": "examples",
     "Tokenizer": "tokenizer",
+    "TunedDecoder": "tuned_decoder",
+    "TuningMemory": "memory_account",
     "decoder_config": "families",
     "generate": "generation",
     "get_lora_model": "lora",
@@ -69,6 +73,7 @@ MODULES = {
     "save_adapter": "lora",
     "save_gguf": "gguf.writer",
     "stream_generate": "generation",
+    "tuning_memory": "memory_account",
 }
 __all__ = [
     "Completion",
@@ -84,6 +89,8 @@ __all__ = [
     "Piece",
     "TokenExample",
     "Tokenizer",
+    "TunedDecoder",
+    "TuningMemory",
     "decoder_config",
     "generate",
     "get_lora_model",
@@ -96,5 +103,6 @@ __all__ = [
     "save_adapter",
     "save_gguf",
     "stream_generate",
+    "tuning_memory",
 ]
 __getattr__ = lazy_names(__name__, MODULES, extra="llm")

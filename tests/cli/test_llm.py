@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 import dl4all as dl
 from dl4all.cli import cli
 from dl4all.errors import FileFormatError
+from dl4all.training import trainer
 from tests.llm.speaker import write_speaker
 
 
@@ -88,6 +91,52 @@ def test_finetune(folder: Path, tmp_path: Path, four_bits: bool) -> None:
         "--epochs", 1, "--device", "cpu", "--adapter", tmp_path / "adapter",
     )  # fmt: skip
     assert float(more.stderr.split("loss ")[1].split(",")[0]) < 0.9 * losses[0]
+
+
+def test_finetune_goes_on_and_says_its_memory(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was interrupted within an epoch ends as one that was not."""
+    lines = [json.dumps({"prompt": "hello", "completion": f"world {'again ' * n}"}) for n in range(9)]
+    (tmp_path / "data.jsonl").write_text("\n".join(lines))
+    given = (
+        "finetune", folder, tmp_path / "data.jsonl", "--rank", 4, "--lr", 0.02, "--length", 16, "--batch", 2,
+        "--epochs", 3, "--dropout", 0.2, "--device", "cpu", "--save-every", 1,
+    )  # fmt: skip
+    whole = run(*given, "--output", tmp_path / "whole")
+    assert whole.exit_code == 0
+    told = re.search(
+        r"memory of a step: (\d+) MB: weights \d+, adapters \d+, kept \d+, working \d+; ", whole.stderr
+    )
+    assert told is not None
+    forced = run(*given, "--checkpointing", "--output", tmp_path / "again")
+    assert "memory of a step, layers computed again for gradients: " in forced.stderr
+    save_within = trainer.__dict__["save_within"]
+
+    def interrupted(run: dl.Trainer, train: object) -> None:
+        save_within(run, train)
+        if run.step == 5:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "save_within", interrupted)
+        assert run(*given, "--output", tmp_path / "parts").exit_code != 0
+    refused = run(*given, "--output", tmp_path / "parts")
+    assert refused.exit_code == 2
+    assert "has an earlier run: --resume goes on with it" in refused.stderr
+    rest = run(*given, "--output", tmp_path / "parts", "--resume")
+    assert rest.exit_code == 0
+    assert "epoch 3: loss" in rest.stderr
+    for name in ("whole", "again"):
+        expected = dl.load(tmp_path / name / "adapter_model.safetensors")
+        found = dl.load(tmp_path / "parts" / "adapter_model.safetensors")
+        assert expected.keys() == found.keys()
+        for key in expected:
+            np.testing.assert_allclose(found[key].numpy(), expected[key].numpy(), atol=2e-5)
+    size = sum(file.stat().st_size for file in (tmp_path / "whole" / "run").rglob("*.safetensors"))
+    assert size < 2 * 4 * sum(value.nbytes for value in expected.values()), "frozen weights are not in it"
+    one = run(*given, "--output", tmp_path / "more", "--device", "cpu,vulkan:0")
+    assert (one.exit_code, "adapters learn on one device" in one.stderr) == (2, True)
 
 
 def test_quantize_writes_gguf(folder: Path, tmp_path: Path) -> None:
