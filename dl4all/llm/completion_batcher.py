@@ -11,15 +11,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError, CancelledError, QueueFullError
-from dl4all.graph.run.compiled import compile
 from dl4all.llm.cache import KeyValueCache, first_length
-from dl4all.llm.decoder import Decoder
+from dl4all.llm.decoder import Decoder, TokenStep
 from dl4all.llm.generation import PIECE, StopTexts, penalized
 from dl4all.llm.samplers import Sampler, make_sampler
 from dl4all.llm.tokenizer import TextStream, Tokenizer
@@ -199,7 +198,7 @@ class CompletionBatcher:
         self._waiting: deque[Completion] = deque()
         self._changed = threading.Condition()
         self._stopping = False
-        self._steps: dict[tuple[int, int], Any] = {}
+        self._steps: dict[int, TokenStep] = {}
         self._cache = model.make_cache(slots, first_length(0, model.config.positions))
         self._thread = threading.Thread(target=self._run, name="completions", daemon=True)
         self._thread.start()
@@ -398,20 +397,14 @@ class CompletionBatcher:
         at = tensor([[len(slot.known)] for slot in used], device=device)
         keys, values = ([kept[:count] for kept in both] for both in (self._cache.keys, self._cache.values))
         cache = KeyValueCache(keys, values)
-        scores = self.model.step_scores(self._step(count), idx, at, cache)[:, -1]
+        longest = 1 + max(len(slot.known) for slot in used if slot.next)
+        scores = self.model.step_scores(idx, at, cache, longest, self._steps)[:, -1]
         for number in ready:
             slot = self._slots[number]
             slot.known += slot.next
             slot.next = []
         index = tensor(ready, device=device)
         self._choose(ready, scores if len(ready) == count else scores[index])
-
-    def _step(self, count: int) -> Any:
-        """The compiled step of so many sequences."""
-        key = count, self._cache.length
-        if key not in self._steps:
-            self._steps[key] = compile(partial(_token_scores, self.model))
-        return self._steps[key]
 
     def _choose(self, numbers: list[int], scores: Tensor) -> None:
         """Tell the next token of some slots, by scores (N, vocabulary): one read for all."""
@@ -431,13 +424,6 @@ class CompletionBatcher:
             slot.next = [token]
             if not completion.add(token, told, len(slot.known) < positions):
                 self._free(slot)
-
-
-def _token_scores(
-    model: Decoder, idx: Tensor, at: Tensor, keys: list[Tensor], values: list[Tensor]
-) -> Tensor:
-    cache = KeyValueCache(keys, values)
-    return model.scores(idx, at, cache, cache.length)
 
 
 def _common(tokens: list[int], known: list[int]) -> int:

@@ -24,6 +24,8 @@ from dl4all.tensor.ranges import arange
 from dl4all.tensor.tensor import Tensor
 
 Angles = tuple[Tensor, Tensor] | None
+LEAST_KEYS = 512
+"""Of the cache that a token's step looks at: fewer take hardly less time, and would be traced apart."""
 
 
 class Tokens(NamedTuple):
@@ -201,6 +203,23 @@ class DecoderLayer(nn.Module):
         return x + y
 
 
+class TokenStep:
+    """A step of few tokens, compiled: each shape of its arguments is replayed after two calls.
+
+    Args:
+        function: of tokens or features, positions, a cache and `end`.
+        end: keys of the cache that it looks at.
+    """
+
+    def __init__(self, function: Callable[[Tensor, Tensor, KeyValueCache, int], Tensor], end: int) -> None:
+        self.function, self.end = function, end
+
+    @compile
+    def run(self, x: Tensor, at: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
+        """The function's result; keys and values of the cache are written to."""
+        return self.function(x, at, KeyValueCache(keys, values), self.end)
+
+
 class DecoderStage:
     """Layers of a decoder that lie on one device, one after the other.
 
@@ -213,6 +232,7 @@ class DecoderStage:
     def __init__(self, config: DecoderConfig, layers: Sequence[nn.Module], numbers: range) -> None:
         self.config, self.numbers = config, numbers
         self.layers: list[Any] = [layers[number] for number in numbers]
+        self.steps: dict[int, TokenStep] = {}  # by the keys that they look at
         self._tables: dict[tuple[str, int, str], tuple[Tensor, Tensor]] = {}
 
     @property
@@ -249,12 +269,6 @@ class DecoderStage:
             return None
         mask, group = attended(at, end, window), config.heads // config.kv_heads
         return mask.repeat(group, 1) if count > 1 and group > 1 else mask
-
-    @compile
-    def step(self, x: Tensor, at: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
-        """Features of few tokens, after those of the cache, which is written to: a replay after two calls."""
-        cache = KeyValueCache(keys, values)
-        return self(x, at, cache, cache.length)
 
     def _angles(
         self, settings: Mapping[str, Any] | None, length: int, at: Tensor, dtype: np.dtype[Any]
@@ -302,6 +316,7 @@ class Decoder(nn.Module):
             self.lm_head = nn.Linear(config.width, config.vocabulary, bias=False)
         self.gradient_checkpointing = False
         self._stages: list[DecoderStage] = []
+        self._steps: dict[int, TokenStep] = {}
 
     def forward(self, idx: Tensor, cache: KeyValueCache | None = None, *, last: bool = False) -> Tensor:
         """Scores (N, T, vocabulary) after each token.
@@ -367,49 +382,43 @@ class Decoder(nn.Module):
             self._stages = [DecoderStage(self.config, layers, each) for each in numbers]
         return self._stages
 
-    @compile
-    def token_scores(self, idx: Tensor, at: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
-        """Scores (N, 1, vocabulary) after one more token (N, 1) at a position (1,): a replay after two calls.
-
-        Args:
-            keys, values: those of a cache, which are written to.
-        """
-        cache = KeyValueCache(keys, values)
-        return self.scores(idx, at, cache, cache.length)
-
-    @compile
-    def drafted_scores(self, idx: Tensor, at: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
-        """Scores (N, T, vocabulary) after each of few tokens (N, T) at positions (T,): a replay, too."""
-        cache = KeyValueCache(keys, values)
-        return self.scores(idx, at, cache, cache.length)
-
     def step_scores(
-        self, whole: Callable[..., Tensor], idx: Tensor, at: Tensor, cache: KeyValueCache
+        self,
+        idx: Tensor,
+        at: Tensor,
+        cache: KeyValueCache,
+        known: int,
+        steps: dict[int, TokenStep] | None = None,
     ) -> Tensor:
         """Scores (N, T, vocabulary) after each of few tokens, which are written to the cache.
 
+        Steps look at a power of two of keys, so that few are compiled, and not at a cache that is empty.
+
         Args:
-            whole: a compiled function of `idx`, `at`, keys and values, which is called where layers lie on
-                one device and no experts are chosen on the host.
+            at: as for :meth:`scores`.
+            known: tokens of the longest sequence, these included.
+            steps: where compiled ones are kept; with the model if not given.
         """
-        if self.config.experts:
-            return self.scores(idx, at, cache, cache.length)
+        end = min(cache.length, max(LEAST_KEYS, rounded_up(known)))
+        if self.config.experts:  # which are chosen on the host
+            return self.scores(idx, at, cache, end)
         stages = self.stages()
         if len(stages) == 1:
-            return whole(idx, at, cache.keys, cache.values)
+            whole = _step(self._steps if steps is None else steps, self.scores, end)
+            scores: Tensor = whole.run(idx, at, cache.keys, cache.values)
+            return scores
         x = self._embedded(idx, at)
         for stage in stages:
-            part = cache.of_layers(stage.numbers)
-            x = stage.step(x.to(stage.device), at.to(stage.device), part.keys, part.values)
+            part, step = cache.of_layers(stage.numbers), _step(stage.steps, stage, end)
+            x = step.run(x.to(stage.device), at.to(stage.device), part.keys, part.values)
         return self.head(x)
 
     def scores_after(self, token: Tensor, cache: KeyValueCache) -> Tensor:
         """Scores (1, vocabulary) after one more token (1,), which is written to the cache."""
         token = token.to(self.embed_tokens.weight.device)
         at = tensor([cache.position], device=token.device)
-        scores = self.step_scores(self.token_scores, token.reshape(1, 1), at, cache)[:, -1]
         cache.position += 1
-        return scores
+        return self.step_scores(token.reshape(1, 1), at, cache, cache.position)[:, -1]
 
     def make_cache(self, batch: int = 1, length: int | None = None) -> KeyValueCache:
         """An empty cache.
@@ -449,3 +458,10 @@ class Decoder(nn.Module):
             # as the embedding's dtype has it: that is how these models were trained
             x = x * float(np.asarray(self.config.embed_scale).astype(x.dtype))
         return x + self.embed_positions(at) if self.config.rules.plain else x
+
+
+def _step(steps: dict[int, TokenStep], function: Callable[..., Tensor], end: int) -> TokenStep:
+    """The step that looks at so many keys."""
+    if end not in steps:
+        steps[end] = TokenStep(function, end)
+    return steps[end]

@@ -75,7 +75,7 @@ class DraftedTokens:
         idx = cat([tensor([token], device=device), drafts.to(device)]).reshape(1, -1)
         at = arange(cache.position, cache.position + count + 1, device=device)
         with no_grad():
-            scores = model.step_scores(model.drafted_scores, idx, at, cache)
+            scores = model.step_scores(idx, at, cache, cache.position + count + 1)
         self._scores = [scores[:, number] for number in range(count + 1)]
         self._drafted = drafts.tolist()
         return cache

@@ -71,7 +71,7 @@ def test_scores_and_tokens_are_one_device_s(name: str, folders: Folders, monkeyp
     tokens = [5, 6, 7, 8]
     assert dl.llm.generate(two, None, tokens, 30) == dl.llm.generate(one, None, tokens, 30)
     for stage in two.stages():  # each is compiled on its own
-        assert len(stage.step.specializations) == 1
+        assert [len(step.run.specializations) for step in stage.steps.values()] == [1]
     drafted = dl.llm.generate(two, None, tokens, 30, draft_model=one, num_draft_tokens=3)
     assert drafted == dl.llm.generate(one, None, tokens, 30)
     batcher = dl.llm.CompletionBatcher(two, None, slots=2)

@@ -118,7 +118,10 @@ def test_sparse(device: str) -> None:
 def test_placeholders_take_no_memory(device: str) -> None:
     before = {name: dl.memory.stats(name).allocated for name in ("cpu", device)}
     with dl.nn.init.skipping():
-        layers = [dl.nn.Linear(5000, 3000, device=device), dl.nn.Embedding(100_000, 512, device=device)]
+        layers: list[Any] = [
+            dl.nn.Linear(5000, 3000, device=device),
+            dl.nn.Embedding(100_000, 512, device=device),
+        ]
     assert [tuple(layer.weight.shape) for layer in layers] == [(3000, 5000), (100_000, 512)]
     assert all(dl.memory.stats(name).allocated - taken < 100_000 for name, taken in before.items())
     assert dl.nn.Linear(3, 2, device=device).weight.device == dl.device(device)
