@@ -57,7 +57,13 @@ class Conversation:
         given = tokens[same:]
         try:
             for piece in stream_generate(
-                self.model, self.tokenizer, given, max_tokens, cache=self._cache, **settings
+                self.model,
+                self.tokenizer,
+                given,
+                max_tokens,
+                cache=self._cache,
+                context=self.known,
+                **settings,
             ):
                 given.append(piece.token)
                 yield piece

@@ -51,6 +51,7 @@ def stream_generate(
     repetition_penalty: float = 1.0,
     seed: int | None = None,
     cache: KeyValueCache | None = None,
+    context: Sequence[int] = (),
     draft_model: Decoder | None = None,
     num_draft_tokens: int = 4,
 ) -> Iterator[Piece]:
@@ -66,6 +67,7 @@ def stream_generate(
             negative. Source: N. Keskar et al., CTRL, 2019.
         seed: of the sampler's random numbers; those of the process if not given.
         cache: of a talk that goes on: `prompt` is what comes after its tokens.
+        context: these tokens, of which the penalty and a draft model should know.
         draft_model: a small model of the same vocabulary, which drafts `num_draft_tokens` tokens at a time.
             The large one computes their scores in one step, and what is said is what it would say alone.
 
@@ -87,13 +89,17 @@ def stream_generate(
             f"[llm] expected at least one token and a penalty above 0, got max_tokens={max_tokens}, "
             f"repetition_penalty={repetition_penalty}"
         )
-    if draft_model is not None and cache is not None and cache.position:
-        raise ArgumentError("[llm] draft_model= needs the whole prompt, and the cache has tokens already")
+    known = 0 if cache is None else cache.position
+    if (context or draft_model is not None) and len(context) != known:
+        raise ArgumentError(
+            f"[llm] the cache has {known} tokens, and context= {len(context)}: a draft model needs all of them"
+        )
     if stop and tokenizer is None:
         raise ArgumentError("[llm] stop= needs a tokenizer: there is no text without one")
     return _stream(
         model,
         tokenizer,
+        list(context),
         tokens,
         max_tokens,
         sampler or make_sampler(),
@@ -132,6 +138,7 @@ def generate(
 def _stream(
     model: Decoder,
     tokenizer: Tokenizer | None,
+    context: list[int],
     tokens: list[int],
     max_tokens: int,
     sampler: Sampler,
@@ -142,14 +149,15 @@ def _stream(
     draft_model: Decoder | None,
     num_draft_tokens: int,
 ) -> Iterator[Piece]:
-    drafts = None if draft_model is None else DraftedTokens(model, draft_model, tokens, num_draft_tokens)
+    whole = context + tokens
+    drafts = None if draft_model is None else DraftedTokens(model, draft_model, whole, num_draft_tokens)
     positions = model.config.positions
     given, cache = cache, cache or model.make_cache(1, first_length(len(tokens) + max_tokens, positions))
     held = StopTexts(stop)
     text = None if tokenizer is None else TextStream(tokenizer)
     stops = frozenset() if tokenizer is None else tokenizer.stops
     generator = None if seed is None else Generator().manual_seed(seed)
-    seen: dict[int, None] = dict.fromkeys(tokens)
+    seen: dict[int, None] = dict.fromkeys(whole)
     try:
         cache = cache.grown(len(tokens), positions)
         scores = _after_prompt(model, tokens, cache)

@@ -1,25 +1,20 @@
-"""Text and tokens, and the templates by which talks become text."""
+"""Text and tokens."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import tokenizers
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from dl4all.errors import ArgumentError, FileFormatError
+from dl4all.llm.chat_template import rendered
 from dl4all.llm.documents import read_json
 
 Message = Mapping[str, Any]
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 """Text of tokens that end within a character."""
-LONGEST = 1_000_000
-"""Characters of a talk: templates come from files, and may repeat what they are given."""
 
 
 class Tokenizer:
@@ -105,7 +100,8 @@ class Tokenizer:
     def apply_chat_template(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
         """The text of a talk, as the model was trained with it.
 
-        The template comes from a file: it runs in Jinja's sandbox, which reaches no attribute of Python's.
+        The template comes from a file: it runs in Jinja's sandbox, with few steps and sizes
+        (:mod:`dl4all.llm.chat_template`).
 
         Args:
             messages: ``{"role": "user", "content": "..."}`` and so on.
@@ -116,25 +112,7 @@ class Tokenizer:
         """
         if self.template is None:
             raise ArgumentError("[llm] the model has no template of talks; give it a text")
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
-        environment.filters["tojson"] = lambda value, **named: json.dumps(value, ensure_ascii=False, **named)
-        environment.globals |= {"raise_exception": _refuse, "strftime_now": datetime.now().strftime}
-        try:
-            pieces, length = [], 0
-            for piece in environment.from_string(self.template).generate(
-                messages=list(messages), add_generation_prompt=add_generation_prompt, **self.special
-            ):
-                pieces.append(piece)
-                length += len(piece)
-                if length > LONGEST:
-                    raise ArgumentError(
-                        f"[llm] the template makes more than {LONGEST} characters of the talk"
-                    )
-        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-            raise ArgumentError(f"[llm] the template refuses the talk: {error}") from error
-        return "".join(pieces)
+        return rendered(self.template, messages, add_generation_prompt, self.special)
 
 
 class TextStream:
@@ -163,7 +141,3 @@ class TextStream:
 
 def _document(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
-
-
-def _refuse(message: str) -> None:
-    raise jinja2.TemplateError(message)

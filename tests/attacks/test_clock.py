@@ -27,7 +27,7 @@ ALLOWED = {
     "scheduler/monitor/publisher.py",
     "scheduler/monitor/published.py",
     "dl4all/io/folder_lock.py",
-    "dl4all/llm/tokenizer.py",
+    "dl4all/llm/chat_template.py",
     "dl4all/serving/language_models.py",
     "dl4all/serving/served_model.py",
     "dl4all/pytorch/names/profiler.py",

@@ -241,6 +241,12 @@ def test_a_talk_computes_nothing_twice(
     again = "".join(piece.text for piece in conversation.answer(changed, 12))
     text = tokenizer.apply_chat_template(changed)
     assert again == dl.llm.generate(speaker, tokenizer, tokenizer.encode(text, special=False), 12)
+    changed += [{"role": "assistant", "content": again}, {"role": "user", "content": "More"}]
+    settings: Any = {"sampler": sampler, "repetition_penalty": 1.7}
+    more = "".join(piece.text for piece in conversation.answer(changed, 12, **settings))
+    tokens = tokenizer.encode(tokenizer.apply_chat_template(changed), special=False)
+    assert more == dl.llm.generate(speaker, tokenizer, tokens, 12, **settings)
+    assert more != dl.llm.generate(speaker, tokenizer, tokens, 12, sampler=sampler)
 
 
 def test_templates_are_those_of_transformers(tokenizer: dl.llm.Tokenizer, tmp_path: Path) -> None:
@@ -265,6 +271,21 @@ def test_templates_are_those_of_transformers(tokenizer: dl.llm.Tokenizer, tmp_pa
         "{{ messages.append(1) }}",
         "{% for n in range(10**9) %}x{% endfor %}",
         "{% for a in range(9999) %}{% for b in range(9999) %}longer{% endfor %}{% endfor %}",
+        "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{% for a in 'abcdefghij' * 90 %}{% for b in 'abcdefghij' * 90 %}"
+        "{% for c in 'abcdefghij' * 90 %}{% endfor %}{% endfor %}{% endfor %}",
+        "{% set x = 'x' * 10**9 %}{% if x %}{% endif %}",
+        "{% set x = [1] * 999999999 %}",
+        "{% set x = 9 ** 99999999 %}",
+        "{% set x = '%999999999d' % 1 %}",
+        "{% set x = '{:>999999999}'.format('a') %}",
+        "{% set x = 'x'.center(999999999) %}",
+        "{% set x = 'x' | center(999999999) %}",
+        "{% set x = 'x' | indent(999999999) %}",
+        "{% for a in range(99999) %}{% set x = range(99999) | list %}{% endfor %}",
+        "{% for a in range(9999) %}{% set x = ('x' * 999999) | upper %}{% endfor %}",
         "{{ raise_exception('no talk') }}",
         "{{ messages[7].content }}",
         "{% if %}",

@@ -77,10 +77,13 @@ def test_stops_and_caches() -> None:
     )
     assert "".join(piece.text for piece in pieces) == whole[: whole.index(whole[7:9])]
     assert cache.position == 5 + len(pieces) - 1, "tokens of a draft do not count"
-    following = dl.llm.generate(model, tokenizer, [pieces[-1].token], 5, cache=cache)
+    following = dl.llm.generate(model, None, [pieces[-1].token], 5, cache=cache)
     tokens = [*tokenizer.encode("hello"), *(piece.token for piece in pieces)]
-    assert following == dl.llm.generate(model, tokenizer, tokens, 5)
-    with pytest.raises(ArgumentError, match="draft_model= needs the whole prompt"):
+    assert following == dl.llm.generate(model, None, tokens, 5)
+    known = [*tokens, *following][: cache.position]
+    last = dl.llm.generate(model, None, [65], 9, cache=cache, context=known, draft_model=near(model, 0.02))
+    assert last == dl.llm.generate(model, None, [*known, 65], 9)
+    with pytest.raises(ArgumentError, match=r"has \d+ tokens, and context= 0: a draft model needs all"):
         dl.llm.generate(model, tokenizer, "x", 5, cache=cache, draft_model=model)
     with pytest.raises(ArgumentError, match="the same vocabulary and at least one token of a draft, got 97"):
         dl.llm.generate(model, tokenizer, "x", 5, draft_model=model_of())
