@@ -55,16 +55,9 @@ class Conversation:
             same += 1
         self._cache.position, self.known = same, tokens[:same]
         given = tokens[same:]
+        settings |= {"cache": self._cache, "context": self.known}
         try:
-            for piece in stream_generate(
-                self.model,
-                self.tokenizer,
-                given,
-                max_tokens,
-                cache=self._cache,
-                context=self.known,
-                **settings,
-            ):
+            for piece in stream_generate(self.model, self.tokenizer, given, max_tokens, **settings):
                 given.append(piece.token)
                 yield piece
         finally:

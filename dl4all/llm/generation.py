@@ -92,7 +92,8 @@ def stream_generate(
     known = 0 if cache is None else cache.position
     if (context or draft_model is not None) and len(context) != known:
         raise ArgumentError(
-            f"[llm] the cache has {known} tokens, and context= {len(context)}: a draft model needs all of them"
+            f"[llm] the cache has {known} tokens, and context= {len(context)}: a draft model needs all of "
+            "them"
         )
     if stop and tokenizer is None:
         raise ArgumentError("[llm] stop= needs a tokenizer: there is no text without one")
