@@ -86,7 +86,8 @@ def train(folder: Path, tokenizer: dl.llm.Tokenizer, device: str, steps: int) ->
         x, y = (dl.tensor(part, device=device) for part in (rows[:, :-1], rows[:, 1:]))
         loss = step(x, y)
     (folder / "config.json").write_text(json.dumps(document))
-    dl.save({f"model.{name}": value for name, value in model.state_dict().items()}, folder / "model.safetensors")
+    weights = {f"model.{name}": value for name, value in model.state_dict().items()}
+    dl.save(weights, folder / "model.safetensors")
     return float(loss.item())
 
 
@@ -106,7 +107,8 @@ def tune(folder: Path, device: str, epochs: int) -> dl.llm.Decoder:
     trainer = dl.Trainer(
         tuned, tuned.loss, optimizer, device=device, compile=True, stop_on_nan=False, progress=False
     )
-    trainer.fit(dl.data.DataLoader(dl.data.TensorDataset(rows, targets), 4, shuffle=True, device=None), epochs)
+    loader = dl.data.DataLoader(dl.data.TensorDataset(rows, targets), 4, shuffle=True, device=None)
+    trainer.fit(loader, epochs)
     losses = trainer.history["loss"]
     print(f"loss of the answers: {losses[0]:.2f}, then {losses[-1]:.3f}")
     dl.llm.save_adapter(model, folder / "adapter", str(folder))
