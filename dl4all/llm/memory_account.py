@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from dl4all import memory
 from dl4all.autograd import checkpoint
+from dl4all.errors import ArgumentError
 from dl4all.llm.decoder import Decoder, DecoderStage
 from dl4all.llm.tuned_decoder import TunedDecoder
 from dl4all.ops.random import generator
@@ -62,7 +63,7 @@ def tuning_memory(model: Decoder, tokens: int, batch: int = 1) -> TuningMemory:
         batch: rows of a step.
 
     Raises:
-        ArgumentError: the model has no adapters.
+        ArgumentError: the model has no adapters, or not so many positions.
 
     Example:
         >>> import dl4all as dl
@@ -73,6 +74,11 @@ def tuning_memory(model: Decoder, tokens: int, batch: int = 1) -> TuningMemory:
         >>> account.adapters == 4 * 4 * 1024, account.total > account.weights
         (True, True)
     """
+    if not 1 <= tokens <= model.config.positions or batch < 1:
+        raise ArgumentError(
+            f"[llm] expected rows of 1 to {model.config.positions} tokens and at least one, got {batch} of "
+            f"{tokens}"
+        )
     tuned = TunedDecoder(model)
     learning = sum(parameter.nbytes for parameter in tuned.parameters())
     weights = sum(tensor.nbytes for tensor in model.state_dict().values()) - learning

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dl4all.errors import ArgumentError, BackendMissingError, ConfigError, WeightsError
+from dl4all.errors import ArgumentError, BackendMissingError, ConfigError, DTypeError, WeightsError
 from dl4all.llm.decoder import Decoder
 from dl4all.llm.documents import read_json
 from dl4all.llm.families import DecoderConfig, decoder_config
@@ -79,6 +79,8 @@ def load(
         )
     with init.skipping():
         model = Decoder(source.config)
+    if isinstance(devices, str):
+        raise ArgumentError(f"[llm] devices is a list of names, got {devices!r}; device= takes one")
     if devices is None:
         only = open_device(device)
         device_of: Callable[[str], Device] = lambda name: only  # noqa: E731
@@ -154,11 +156,14 @@ def _gguf(path: Path, given: HeldType | None) -> _Source:
 def _held_type(dtype: Any) -> HeldType:
     """
     Raises:
-        ConfigError: weights cannot be of this type.
+        ConfigError, DTypeError: weights cannot be of this type.
     """
     if isinstance(dtype, str) and dtype.upper() in MADE:
         return HeldType(FLOAT32, dtype.upper())
-    return HeldType(_floats(dtype))
+    try:
+        return HeldType(_floats(dtype))
+    except DTypeError as error:
+        raise DTypeError(f"{error}; or {' or '.join(map(str.lower, MADE))}") from None
 
 
 def _floats(dtype: Any) -> np.dtype[Any]:

@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 def rotary_tables(
     settings: Mapping[str, Any], head_dim: int, positions: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Cosines and sines (positions, rotated features).
+    """Cosines and sines (positions, rotated features), those of the first half of the features negative.
 
     Args:
         settings: as :class:`~dl4all.llm.families.DecoderConfig` has them for a layer.
@@ -34,19 +34,22 @@ def rotary_tables(
     Example:
         >>> plain = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}
         >>> (rotary_tables(plain, 4, 2)[1] * 100).astype(int).tolist()
-        [[0, 0, 0, 0], [84, 0, 84, 0]]
+        [[0, 0, 0, 0], [-84, 0, 84, 0]]
     """
     frequencies, factor = rotary_frequencies(settings, head_dim, positions)
-    angles = np.arange(positions)[:, None] * np.concatenate([frequencies, frequencies])
+    angles = np.arange(positions)[:, None] * np.concatenate([-frequencies, frequencies])
     return (np.cos(angles) * factor).astype(np.float32), (np.sin(angles) * factor).astype(np.float32)
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Queries or keys (..., T, head_dim), of which the first features are turned by angles (T, features)."""
+    """Queries or keys (..., T, head_dim), of which the first features are turned by angles (T, features).
+
+    The halves change places in one copy; the sign of one of them is that of its sine.
+    """
     count = cos.shape[-1]
     turned = x[..., :count] if count < x.shape[-1] else x
-    half = count // 2
-    y = turned * cos + cat([-turned[..., half:], turned[..., :half]], -1) * sin
+    halves = turned.unflatten(-1, (2, count // 2)).flip(-2).flatten(-2)
+    y = turned * cos + halves * sin
     return y if count == x.shape[-1] else cat([y, x[..., count:]], -1)
 
 

@@ -118,6 +118,33 @@ def test_any_change_of_a_configuration_is_loaded_or_refused(folder: Path) -> Non
     assert loaded > 50
 
 
+def test_matrices_become_few_bits_as_they_are_read(folder: Path) -> None:
+    """As in a GGUF file of that kind; what does not fit groups of 32 stays in floats."""
+    plain, tokenizer = dl.llm.load(folder, device="cpu")
+    for kind in ("q8_0", "q4_0"):
+        dl.llm.save_gguf(plain, tokenizer, folder / "model.gguf", kind)
+        expected, _ = dl.llm.load(folder / "model.gguf", device="cpu")
+        model, _ = dl.llm.load(folder, device="cpu", dtype=kind)
+        formats = {
+            name: module.format
+            for name, module in model.named_modules()
+            if isinstance(module, dl.quantization.PackedWeight)
+        }
+        assert formats.pop("lm_head.weight") == "Q8_0", "the last layer keeps more"
+        assert set(formats.values()) == {kind.upper()}
+        assert len(formats) == 1 + 3 * 6
+        assert model.layers[0].mlp.down_proj.weight.dtype == np.float32, "its rows are of 56"
+        with dl.no_grad():
+            found, exact = (one(dl.tensor(IDX)).numpy() for one in (model, expected))
+        most = 1e-3 if kind == "q8_0" else 0.1  # a few of Q4_0 lie between two numbers
+        assert np.abs(found - exact).max() < most * np.abs(exact).max()
+        again, _ = dl.llm.load(folder / "model.gguf", device="cpu", dtype="q4_0")
+        assert again.layers[0].mlp.up_proj.weight.format == kind.upper(), "few bits stay as they are"
+    for dtype, match in (("q4_k", "'q4_k' not understood; use one of .*; or q4_0 or q8_0"), ("int8", "int8")):
+        with pytest.raises(Dl4allError, match=match):
+            dl.llm.load(folder, device="cpu", dtype=dtype)
+
+
 def test_folders_that_are_none(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="there is no folder"):
         dl.llm.load(tmp_path / "nowhere")

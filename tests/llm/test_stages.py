@@ -116,7 +116,11 @@ def test_models_that_do_not_fit(folders: Folders, limited: Any) -> None:
     ):
         dl.llm.load(folder, devices=["vulkan:0", "cpu"])
     assert dl.memory.stats("vulkan:0").allocated == before
-    for devices, match in (([], "each of them once, got none"), (["cpu", "cpu"], "got cpu, cpu")):
+    for devices, match in (
+        ("cpu", "a list of names, got 'cpu'"),
+        ([], "each of them once, got none"),
+        (["cpu", "cpu"], "got cpu, cpu"),
+    ):
         with pytest.raises(ArgumentError, match=match):
             dl.llm.load(folder, devices=devices)
 

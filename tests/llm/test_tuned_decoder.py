@@ -88,6 +88,11 @@ def test_the_state_is_that_of_adapters(folders: Folders) -> None:
     idx = dl.tensor(IDX)
     np.testing.assert_array_equal(other(idx).detach().numpy(), model(idx).detach().numpy())
     assert not model.eval().decoder.training
+    for tokens, batch in ((0, 1), (65, 1), (8, 0)):
+        with pytest.raises(
+            ArgumentError, match=f"of 1 to 64 tokens and at least one, got {batch} of {tokens}"
+        ):
+            dl.llm.tuning_memory(model.decoder, tokens, batch)
     with pytest.raises(ArgumentError, match="no adapters"):
         dl.llm.TunedDecoder(dl.llm.load(folder, device="cpu")[0])
 
