@@ -97,7 +97,7 @@ OUTSIDE = {
     "pandas": "dl4all.automl dl4all.cli.processes.automl",
     "sklearn": "dl4all.automl dl4all.cli.processes.automl",
     "joblib": "dl4all.automl",
-    "jinja2": "dl4all.automl.report dl4all.llm.tokenizer",
+    "jinja2": "dl4all.automl.report dl4all.llm.chat_template",
     "tokenizers": "dl4all.llm.tokenizer dl4all.llm.gguf.vocabulary",
     "huggingface_hub": "dl4all.llm.model_files",
     "gguf": "dl4all.llm.gguf",

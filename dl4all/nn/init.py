@@ -436,7 +436,14 @@ def skipping() -> AbstractContextManager[None]:
 
 
 def skips() -> bool:
-    """Whether layers get placeholders."""
+    """Whether layers get placeholders.
+
+    Example:
+        >>> import dl4all as dl
+        >>> with dl.nn.init.skipping():
+        ...     dl.nn.init.skips()
+        True
+    """
     return _skipped.value
 
 
