@@ -17,6 +17,8 @@ RESERVE = 0.1
 """Part of a device's free memory that is left to other programs."""
 CACHED = 4096
 """Tokens of one sequence, for whose keys and values there is to be room."""
+SHARING = frozenset(("cpu", "software", "integrated"))
+"""Types of devices whose memory is the host's."""
 LAYER = re.compile(r"layers\.(\d+)\.")
 
 
@@ -51,6 +53,7 @@ def layer_devices(
     """The device of each layer: the first ones on the first device, until its free memory is used.
 
     Beside weights there is room for keys and values of :data:`CACHED` tokens, and for what a layer computes.
+    Devices that share the host's memory take it from each other.
     Free memory decides, not speed: a layer on the faster device saves more than any other cut could.
 
     Args:
@@ -68,11 +71,18 @@ def layer_devices(
     cached = min(CACHED, config.positions) * 2 * config.kv_heads * config.head_dim * item_bytes
     room = [int(memory.available(device) * (1 - RESERVE)) - working_bytes(config) for device in devices]
     left, placed, at = list(room), list[Device](), 0
-    left[0] -= weights.first
+
+    def take(owner: int, nbytes: int) -> None:
+        for n, device in enumerate(devices):
+            if n == owner or {device.info.type, devices[owner].info.type} <= SHARING:
+                left[n] -= nbytes
+
+    take(0, weights.first)
+    fits = left[0] >= 0
     for number, layer in enumerate(weights.layers):
         needed = layer + cached + (weights.last if number == config.layers - 1 else 0)
         at = next((n for n in range(at, len(devices)) if needed <= left[n]), len(devices))
-        if left[0] < 0 or at == len(devices):
+        if not fits or at == len(devices):
             whole = weights.first + sum(weights.layers) + weights.last + cached * config.layers
             raise OutOfMemoryError(
                 f"[llm] the model and a cache of {min(CACHED, config.positions)} tokens take {_mb(whole)}; "
@@ -81,7 +91,7 @@ def layer_devices(
                 + f", beside {_mb(working_bytes(config))} for what a layer computes; give more devices, "
                 "or fewer bits with dtype='q4_0'"
             )
-        left[at] -= needed
+        take(at, needed)
         placed.append(devices[at])
     return placed
 

@@ -145,5 +145,9 @@ def test_the_cut_follows_bytes(folders: Folders, limited: Any) -> None:
     assert names(WeightBytes(0, [usable + MB] * 2 + [MB] * 3, 0)) == ["cpu"] * 5
     with pytest.raises(OutOfMemoryError):
         names(WeightBytes(usable + MB, [MB] * 5, 0))
+    limited("cpu", free)  # of the same memory: both together have no more
+    assert names(WeightBytes(half, [half] * 2 + [MB] * 3, 0)) == ["vulkan:0"] * 2 + ["vulkan:0"] * 3
+    with pytest.raises(OutOfMemoryError):
+        names(WeightBytes(half, [half] * 5, 0))
     sizes = {"embed_tokens.weight": 5, "layers.1.mlp.up_proj.weight": 7, "layers.1.x": 1, "norm.weight": 3}
     assert WeightBytes.of(config, sizes) == (5, [0, 8, 0, 0, 0], 3)
