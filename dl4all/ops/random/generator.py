@@ -115,22 +115,22 @@ class Generator:
         """
         if tape.state.in_vmap and not every_sample:
             raise PerSampleFallback("draws random numbers for a tensor that all samples share")
-        if (repeated := _repeated.value) is not None:
-            seed, offset = next(repeated)
-            _note(seed, offset)
-            return seed, offset
+        repeated = _repeated.value
+        drawn = self._drawn(words) if repeated is None else next(repeated)
+        for draws in _lists.value:
+            draws.append(drawn)
+        return drawn
+
+    def _drawn(self, words: int) -> State:
         with self._lock:
             offset = self._offset
             self._offset = (offset + ceil_div(words, 4)) % 2**64
             seed = self._seed
         if listeners.active:
             listeners.unplanned()
-            seed, offset = listeners.vary(
-                "random", (seed, offset), lambda: Generator.draw(self, words, every_sample=True)
-            )
+            seed, offset = listeners.vary("random", (seed, offset), lambda: Generator._drawn(self, words))
             if default_generator() is self:
                 listeners.depends(lambda: default_generator() is self)
-        _note(seed, offset)
         return seed, offset
 
     def at(self, state: State) -> Generator:
@@ -162,24 +162,24 @@ class ShardGenerator(Generator):
         self.set_state(state)
         self._start, self._rows, self._total, self._origin = start, rows, total, origin
 
-    def draw(self, words: int, *, every_sample: bool = False) -> State:
-        """As :meth:`Generator.draw`, for the rows of this shard.
+    def _drawn(self, words: int) -> State:
+        """As a generator of the whole batch, for the rows of this shard.
 
         Where the first row of this process is in the middle of a counter's four words, the process takes
-        numbers
-        that follow from that row instead: others cannot move it, and a batch on one device would draw others.
+        numbers that follow from that row instead: others cannot move it, and a batch on one device would draw
+        others.
 
         Raises:
             MisalignedShard: the first row of this shard is in the middle of a counter's four words.
         """
         if not self._rows or words % self._rows:
-            return super().draw(words, every_sample=every_sample)
+            return super()._drawn(words)
         per_row = words // self._rows
         apart = self._origin * per_row % 4 != 0
         first, inside = divmod((self._start - self._origin * apart) * per_row, 4)
         if inside:
             raise MisalignedShard
-        seed, offset = super().draw(per_row * self._total, every_sample=every_sample)
+        seed, offset = super()._drawn(per_row * self._total)
         return seed ^ apart * self._origin * GOLDEN % 2**64, (offset + first) % 2**64
 
     def at(self, state: State) -> Generator:
@@ -225,11 +225,6 @@ def replayed(state: State) -> contextlib.AbstractContextManager[None]:
 
 _lists: ScopedSetting[tuple[list[State], ...]] = ScopedSetting(())
 _repeated: ScopedSetting[Iterator[State] | None] = ScopedSetting(None)
-
-
-def _note(seed: int, offset: int) -> None:
-    for draws in _lists.value:
-        draws.append((seed, offset))
 
 
 def noting(draws: list[State]) -> contextlib.AbstractContextManager[None]:
