@@ -11,7 +11,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, CancelledError, QueueFullError, ShapeError
-from dl4all.llm import CompletionBatcher, CompletionPiece, CompletionRequest
+from dl4all.llm import Completion, CompletionBatcher, CompletionPiece, CompletionRequest
 from tests.llm.speaker import byte_tokens
 
 pytestmark = pytest.mark.usefixtures("deadline")
@@ -135,18 +135,17 @@ def test_probabilities_and_penalties() -> None:
             assert own == pytest.approx(row[piece.token], abs=1e-4)
             assert list(top) == np.argsort(-row)[:3].tolist()
             assert next(iter(top.values())) == pytest.approx(own)
-        scores = dl.zeros(1, 97)
-        made = batcher.submit(CompletionRequest([5], 1, frequency_penalty=1.5, presence_penalty=0.5), print)
-        made._answer.update([3, 3, 4])
-        chosen: list[Any] = []
+    chosen: list[Any] = []
 
-        def sampler(given: Any) -> Any:
-            chosen.append(given)
-            return given.argmax(-1)
+    def sampler(given: Any) -> Any:
+        chosen.append(given)
+        return given.argmax(-1)
 
-        object.__setattr__(made.request, "sampler", sampler)
-        made.chosen(scores)
-        assert chosen[0][0, [3, 4, 5]].tolist() == [-3.5, -2.0, 0.0]
+    request = CompletionRequest([5], 1, sampler=sampler, frequency_penalty=1.5, presence_penalty=0.5)
+    made = Completion(request, print, None)  # of no batcher, whose thread would count tokens, too
+    made._answer.update([3, 3, 4])
+    made.chosen(dl.zeros(1, 97))
+    assert chosen[0][0, [3, 4, 5]].tolist() == [-3.5, -2.0, 0.0]
 
 
 def test_whoever_leaves_makes_room() -> None:
