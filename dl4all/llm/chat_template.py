@@ -11,16 +11,19 @@ from typing import Any
 
 import jinja2
 from jinja2 import nodes
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from dl4all.errors import ArgumentError
 
 LONGEST = 1_000_000
-"""Characters of a talk, and elements of what a template makes at once."""
+"""Characters of a talk, and characters and elements of whatever a template makes."""
 MOST_STEPS = 1_000_000
-"""Rounds of loops, elements of ranges and calls, together."""
-ROUNDS = "rounds"
-"""The filter that every loop goes through."""
+"""Rounds of loops, elements of ranges, calls, and hundreds of characters that are made, together."""
+MOST_WORK = 100 * LONGEST
+"""The product of the sizes of what an operation is given, beyond which it is not begun."""
+ROUNDS, JOINED, MADE = "rounds", "joined", "made"
+"""Filters of what loops go through, of texts with ``~`` between them, and of lists and dicts."""
 WIDE = re.compile(r"\d{7,}")
 """The width of a text that is filled up, as formats have it."""
 
@@ -62,48 +65,68 @@ def rendered(
 class _BoundedEnvironment(ImmutableSandboxedEnvironment):
     """Jinja's sandbox, which reaches no attribute of Python's, with a count of steps and limits of sizes."""
 
-    intercepted_binops = frozenset(("*", "**", "%"))
+    intercepted_binops = frozenset(("+", "*", "**", "%"))
 
     def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=["jinja2.ext.loopcontrols"],
+            finalize=self._made,
+        )
         self._steps = 0
-        self.filters = {name: self._counted(function) for name, function in self.filters.items()}
-        self.filters[ROUNDS] = self._rounds
         self.filters["tojson"] = lambda value, **named: json.dumps(value, ensure_ascii=False, **named)
+        self.filters = {name: self._bounded(function) for name, function in self.filters.items()}
+        self.filters |= {ROUNDS: self._rounds, JOINED: self.concat, MADE: self._made}
         self.globals |= {
             "raise_exception": _refuse, "strftime_now": datetime.now().strftime, "range": self._range
         }  # fmt: skip
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree = super()._parse(source, name, filename)
-        for loop in tree.find_all(nodes.For):
-            loop.iter = nodes.Filter(loop.iter, ROUNDS, [], [], None, None)
-        return tree
+        return _through_filters(super()._parse(source, name, filename))
+
+    def concat(self, pieces: Iterable[Any]) -> str:  # what blocks and macros make
+        texts, left = [], LONGEST
+        for piece in pieces:
+            texts.append(str(self._made(piece)))
+            left -= len(texts[-1])
+            if left < 0:
+                raise _too_large()
+        return str(self._made("".join(texts)))
 
     def call(self, context: Any, function: Any, /, *given: Any, **named: Any) -> Any:
         self._count(1)
         method = getattr(function, "__wrapped__", function)  # as Jinja has those of formats
-        formats = getattr(method, "__name__", "") in ("format", "format_map")
-        _check_sizes((getattr(method, "__self__", None), *given, *named.values()), wide=formats)
-        return super().call(context, function, *given, **named)
+        owner, operands = getattr(method, "__self__", None), (*given, *named.values())
+        _check_numbers(operands)
+        if isinstance(owner, str):
+            _check_work((owner, *operands), wide="format" in method.__name__)
+        return self._made(super().call(context, function, *given, **named))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         self._count(1)
         if operator == "**":
-            _check_sizes([int(abs(left) ** 0.5), right * 100])
-        elif operator == "*":
-            sizes = [len(one) if isinstance(one, (str, Sequence)) else 1 for one in (left, right)]
-            counts = [one for one in (left, right) if isinstance(one, int)]
-            if max(sizes) > 1 or not all(isinstance(one, (int, float)) for one in (left, right)):
-                _check_sizes([max(sizes) * max([1, *counts])])
-        else:
-            _check_sizes([left], wide=True)
-        return super().call_binop(context, operator, left, right)
+            _check_numbers([left, right * 1000])
+        elif operator == "*" and isinstance(left, int) != isinstance(right, int):
+            _check_numbers(
+                [one * _size(other) for one, other in ((left, right), (right, left)) if _is_int(one)]
+            )
+        elif operator == "%":
+            _check_work((left, right), wide=True)
+        return self._made(super().call_binop(context, operator, left, right))
 
     def _count(self, steps: int) -> None:
         self._steps += steps
         if self._steps > MOST_STEPS:
             raise jinja2.TemplateRuntimeError(f"it takes more than {MOST_STEPS} steps")
+
+    def _made(self, value: Any) -> Any:
+        """A value that the template has made, which counts by its size."""
+        size = _size(value)
+        self._count(size // 100)
+        if size > LONGEST:
+            raise _too_large()
+        return value
 
     def _rounds(self, values: Iterable[Any]) -> Iterator[Any]:
         for value in values:
@@ -115,29 +138,91 @@ class _BoundedEnvironment(ImmutableSandboxedEnvironment):
         self._count(len(made))
         return made
 
-    def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A filter that counts as a step, with what it is given."""
+    def _bounded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A filter whose operands and result are bounded."""
 
         @functools.wraps(function)
-        def counted(*given: Any, **named: Any) -> Any:
-            self._count(
-                1 + max((len(one) for one in given if isinstance(one, (str, Sequence))), default=0) // 100
-            )
-            _check_sizes((*given, *named.values()))
-            return function(*given, **named)
+        def bounded(*given: Any, **named: Any) -> Any:
+            self._count(1)
+            operands = [
+                one for one in (*given, *named.values()) if not isinstance(one, (jinja2.Environment, Context))
+            ]
+            _check_numbers(operands[1:])
+            _check_work(operands)
+            return self._made(function(*given, **named))
 
-        return counted
+        return bounded
 
 
-def _check_sizes(values: Iterable[Any], *, wide: bool = False) -> None:
+def _through_filters(tree: nodes.Template) -> nodes.Template:
+    """The tree, in which filters count what loops go through, and what literals and ``~`` make."""
+    for loop in tree.find_all(nodes.For):
+        loop.iter = _filtered(loop.iter, ROUNDS)
+    for parent in [tree, *tree.find_all(nodes.Node)]:
+        for field, value in list(parent.iter_fields()):
+            if isinstance(value, list):
+                value[:] = map(_counted, value)
+            else:
+                setattr(parent, field, _counted(value))
+    return tree
+
+
+def _counted(node: Any) -> Any:
+    if isinstance(node, nodes.Concat):
+        return _filtered(nodes.List(node.nodes), JOINED)
+    if isinstance(node, (nodes.List, nodes.Dict)) or (isinstance(node, nodes.Tuple) and node.ctx == "load"):
+        return _filtered(node, MADE)
+    return node
+
+
+def _filtered(node: Any, name: str) -> nodes.Filter:
+    return nodes.Filter(node, name, [], [], None, None)
+
+
+def _size(value: Any) -> int:
+    """Characters and elements of a value and of what it contains, counted up to :data:`LONGEST`."""
+    size, left = 0, [value]
+    while left and size <= LONGEST:
+        one = left.pop()
+        if isinstance(one, (str, bytes, range)):
+            size += len(one)
+        elif isinstance(one, Mapping):
+            size += len(one)
+            left += [*one.keys(), *one.values()]
+        elif isinstance(one, (list, tuple, set, frozenset)):
+            size += len(one)
+            left += one
+    return size
+
+
+def _check_numbers(values: Iterable[Any]) -> None:
     """
     Raises:
-        jinja2.TemplateRuntimeError: a number would make something too large, or, with `wide`, a format.
+        jinja2.TemplateRuntimeError: a number would make something too large.
     """
+    if any(_is_int(value) and abs(value) > LONGEST for value in values):
+        raise _too_large()
+
+
+def _check_work(values: Iterable[Any], *, wide: bool = False) -> None:
+    """
+    Raises:
+        jinja2.TemplateRuntimeError: what comes of texts may be too large, or, with `wide`, a format is.
+    """
+    work = 1
     for value in values:
-        large = isinstance(value, int) and not isinstance(value, bool) and abs(value) > LONGEST
-        if large or (wide and isinstance(value, str) and WIDE.search(value)):
-            raise jinja2.TemplateRuntimeError(f"it makes something of more than {LONGEST} elements")
+        size = _size(value)
+        work *= max(1, size)
+        if size > LONGEST or work > MOST_WORK or (wide and isinstance(value, str) and WIDE.search(value)):
+            raise _too_large()
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _too_large() -> jinja2.TemplateRuntimeError:
+    return jinja2.TemplateRuntimeError(f"it makes something of more than {LONGEST} characters or elements")
 
 
 def _refuse(message: str) -> None:
