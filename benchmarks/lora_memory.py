@@ -1,6 +1,6 @@
 """The memory that tuning adapters takes, for models of 1, 3 and 8 billion weights in 4 bits.
 
-python benchmarks/tuning_memory.py [--device cpu] [--rank 16] [--tokens 512] [--batch 1] [--layers 2]
+python benchmarks/lora_memory.py [--device cpu] [--rank 16] [--tokens 512] [--batch 1] [--layers 2]
 
 A model of the true sizes but of few layers, with random weights, makes steps: the account beside the peak.
 From the account of one layer follows that of all.

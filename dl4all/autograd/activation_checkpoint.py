@@ -12,6 +12,10 @@ from dl4all.ops.core import autocast, tape
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.random import generator
 
+DIFFERS = "[checkpoint] the function did not do the same when it ran a second time"
+
+_numbers = itertools.count(1)  # of recomputations
+
 
 def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
     """Call ``function(*args)``, and call it again when its gradient is computed.
@@ -37,12 +41,6 @@ def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
     segment = _Segment(function, args)
     with _recompute_hook(segment.drop), generator.noting(segment.draws):
         return function(*args)
-
-
-_numbers = itertools.count(1)
-
-
-DIFFERS = "[checkpoint] the function did not do the same when it ran a second time"
 
 
 class _Segment:

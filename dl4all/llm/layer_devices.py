@@ -10,11 +10,10 @@ from dl4all import memory
 from dl4all.errors import ArgumentError, OutOfMemoryError
 from dl4all.llm.families import DecoderConfig
 from dl4all.llm.generation import PIECE
+from dl4all.multi_device.placement.stage_costs import RESERVE
 from dl4all.ops.linalg.packed_product import MOST_UNPACKED
 from dl4all.scheduler.device.device import Device
 
-RESERVE = 0.1
-"""Part of a device's free memory that is left to other programs."""
 CACHED = 4096
 """Tokens of one sequence, for whose keys and values there is to be room."""
 SHARING = frozenset(("cpu", "software", "integrated"))
@@ -26,9 +25,9 @@ class WeightBytes(NamedTuple):
     """Bytes of a decoder's weights.
 
     Attributes:
-        first: of those before the layers.
+        first: of those before the layers, which lie with the first one.
         layers: of each layer.
-        last: of those after them.
+        last: of those after them, which lie with the last one.
     """
 
     first: int
@@ -41,7 +40,8 @@ class WeightBytes(NamedTuple):
         layers, ends = [0] * config.layers, [0, 0]
         for name, nbytes in sizes.items():
             if (match := LAYER.match(name)) is not None:
-                layers[int(match[1])] += nbytes
+                if int(match[1]) < config.layers:  # others are refused when they are read
+                    layers[int(match[1])] += nbytes
             else:
                 ends[not name.startswith("embed")] += nbytes
         return WeightBytes(ends[0], layers, ends[1])
@@ -53,8 +53,8 @@ def layer_devices(
     """The device of each layer: the first ones on the first device, until its free memory is used.
 
     Beside weights there is room for keys and values of :data:`CACHED` tokens, and for what a layer computes.
-    Devices that share the host's memory take it from each other.
-    Free memory decides, not speed: a layer on the faster device saves more than any other cut could.
+    Devices that share the host's memory take it from each other. Free memory decides, not speed: a layer on
+    the faster device saves more than any other cut could.
 
     Args:
         item_bytes: of a number of the cache.
@@ -77,12 +77,11 @@ def layer_devices(
             if n == owner or {device.info.type, devices[owner].info.type} <= SHARING:
                 left[n] -= nbytes
 
-    take(0, weights.first)
-    fits = left[0] >= 0
     for number, layer in enumerate(weights.layers):
-        needed = layer + cached + (weights.last if number == config.layers - 1 else 0)
+        needed = layer + cached + (weights.first if number == 0 else 0)
+        needed += weights.last if number == config.layers - 1 else 0
         at = next((n for n in range(at, len(devices)) if needed <= left[n]), len(devices))
-        if not fits or at == len(devices):
+        if at == len(devices):
             whole = weights.first + sum(weights.layers) + weights.last + cached * config.layers
             raise OutOfMemoryError(
                 f"[llm] the model and a cache of {min(CACHED, config.positions)} tokens take {_mb(whole)}; "

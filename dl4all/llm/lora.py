@@ -183,7 +183,7 @@ def merge(model: Decoder) -> Decoder:
         >>> type(dl.llm.merge(model).layers[0].self_attn.q_proj).__name__
         'Linear'
     """
-    for name, layer in list(_adapters(model)):
+    for name, layer in list(adapters_of(model)):
         _replace(model, name, layer.merged())
     return model
 
@@ -206,7 +206,7 @@ def save_adapter(model: Decoder, folder: str | Path, base: str = "") -> None:
         >>> dl.llm.save_adapter(dl.llm.get_lora_model(dl.llm.Decoder(made), dl.llm.LoraConfig()), "adapter")
     """
     _check_family(model)
-    layers = dict(_adapters(model))
+    layers = dict(adapters_of(model))
     config = next(iter(layers.values())).config
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -269,7 +269,7 @@ def load_adapter(model: Decoder, folder: str | Path) -> Decoder:
         raise FileFormatError(f"[llm] {folder}/adapter_config.json is damaged: {error}") from error
     stored: dict[str, Any] = load(folder / "adapter_model.safetensors")
     get_lora_model(model, config)
-    for name, layer in _adapters(model):
+    for name, layer in adapters_of(model):
         for part in ("lora_A", "lora_B"):
             key, weight = f"{PREFIX}{name}.{part}.weight", getattr(layer, part).weight
             found = stored.pop(key, None)
@@ -283,7 +283,7 @@ def load_adapter(model: Decoder, folder: str | Path) -> Decoder:
     return model
 
 
-def _adapters(model: Decoder) -> Iterator[tuple[str, LoraLinear]]:
+def adapters_of(model: Decoder) -> Iterator[tuple[str, LoraLinear]]:
     """Adapters by the names of the layers that they are beside.
 
     Raises:

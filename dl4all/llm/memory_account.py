@@ -82,12 +82,12 @@ def tuning_memory(model: Decoder, tokens: int, batch: int = 1) -> TuningMemory:
     tuned = TunedDecoder(model)
     learning = sum(parameter.nbytes for parameter in tuned.parameters())
     weights = sum(tensor.nbytes for tensor in model.state_dict().values()) - learning
-    config, device, training = model.config, model.embed_tokens.weight.device, model.training
+    config, table, training = model.config, model.embed_tokens.weight, model.training
+    device = table.device
     mixed = [n for n in range(config.layers) if config.experts and n not in config.dense_layers]
     numbers = range(mixed[0], mixed[0] + 1) if mixed else range(1)
     stage = DecoderStage(config, list(model.layers), numbers)
     at = arange(tokens, device=device)
-    dtype = "float32" if model.embed_tokens.weight.dtype.itemsize == 4 else model.embed_tokens.weight.dtype
 
     def layer(x: Tensor) -> Tensor:
         return stage(x, at, None, tokens)
@@ -102,7 +102,7 @@ def tuning_memory(model: Decoder, tokens: int, batch: int = 1) -> TuningMemory:
     tuned.train()
     try:
         with generator.replayed(generator.default_generator().get_state()):
-            x = randn(batch, tokens, config.width, device=device).to(dtype).requires_grad_()
+            x = randn(batch, tokens, config.width, device=device).to(table.dtype).requires_grad_()
             kept, of_layer = _measured(once, x)
             _, of_scores = _measured(scores, x)
     finally:

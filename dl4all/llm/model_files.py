@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,6 +70,8 @@ def load(
         Traceback (most recent call last):
         dl4all.errors.ArgumentError: [llm] there is no folder no/such/folder/here
     """
+    if isinstance(devices, str):
+        raise ArgumentError(f"[llm] devices is a list of names, got {devices!r}; device= takes one")
     path = _path(path_or_repo, revision)
     given = None if dtype is None else _held_type(dtype)
     source = _gguf(path, given) if path.suffix == GGUF else _folder(path, given)
@@ -79,14 +82,11 @@ def load(
         )
     with init.skipping():
         model = Decoder(source.config)
-    if isinstance(devices, str):
-        raise ArgumentError(f"[llm] devices is a list of names, got {devices!r}; device= takes one")
     if devices is None:
-        only = open_device(device)
-        device_of: Callable[[str], Device] = lambda name: only  # noqa: E731
+        places = [open_device(device)] * source.config.layers
     else:
-        device_of = _placed(model, source, [open_device(one) for one in devices])
-    load_weights_into(model, source.weights, device_of, source.held)
+        places = _places(model, source, [open_device(one) for one in devices])
+    load_weights_into(model, source.weights, partial(_device_of, places), source.held)
     if adapter_path is not None:
         load_adapter(model, adapter_path)
     return model.eval(), source.tokenizer
@@ -104,8 +104,8 @@ class _Source(NamedTuple):
     sizes: dict[str, int] | None = None
 
 
-def _placed(model: Decoder, source: _Source, devices: list[Device]) -> Callable[[str], Device]:
-    """The device of each weight by its name.
+def _places(model: Decoder, source: _Source, devices: list[Device]) -> list[Device]:
+    """The device of each layer.
 
     Raises:
         OutOfMemoryError: there is no room.
@@ -114,14 +114,14 @@ def _placed(model: Decoder, source: _Source, devices: list[Device]) -> Callable[
     sizes = source.sizes or {
         name: held.nbytes(config, name, parameter.shape) for name, parameter in model.named_parameters()
     }
-    placed = layer_devices(config, WeightBytes.of(config, sizes), held.dtype.itemsize, devices)
+    return layer_devices(config, WeightBytes.of(config, sizes), held.dtype.itemsize, devices)
 
-    def device_of(name: str) -> Device:
-        if (match := LAYER.match(name)) is not None:
-            return placed[int(match[1])]
-        return devices[0] if name.startswith("embed") else placed[-1]
 
-    return device_of
+def _device_of(places: list[Device], name: str) -> Device:
+    """The device of a weight: that of its layer, or of the first or last one."""
+    if (match := LAYER.match(name)) is not None:
+        return places[int(match[1])]
+    return places[0 if name.startswith("embed") else -1]
 
 
 def _folder(folder: Path, given: HeldType | None) -> _Source:
@@ -149,7 +149,7 @@ def _gguf(path: Path, given: HeldType | None) -> _Source:
     held = HeldType(gguf_dtype(file)) if given is None else given
     weights = gguf_weights(file, config, widened=widened)
     numbers = sum(math.prod(tensor.shape) for tensor in file.tensors.values())
-    sizes = gguf_sizes(file, held, widened=widened)
+    sizes = gguf_sizes(file, config, held, widened=widened)
     return _Source(config, numbers, held, weights, tokenizer_of(file.metadata), sizes)
 
 

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 from dl4all import nn
 from dl4all.autograd import checkpoint
-from dl4all.errors import ArgumentError
 from dl4all.llm.decoder import Decoder
 from dl4all.llm.examples import IGNORED
-from dl4all.llm.lora import LoraLinear
+from dl4all.llm.lora import adapters_of
 from dl4all.nn import functional as F
 from dl4all.tensor.ranges import arange
 from dl4all.tensor.tensor import Tensor
@@ -41,12 +40,9 @@ class TunedDecoder(nn.Module):
     def __init__(self, decoder: Decoder) -> None:
         super().__init__()
         self._decoder = (decoder,)  # in a tuple it is no part of this module
-        for name, layer in decoder.named_modules():
-            if isinstance(layer, LoraLinear):
-                parts = {"lora_A": layer.lora_A, "lora_B": layer.lora_B, "dropout": layer.dropout}
-                self.add_module(name.replace(".", "_"), nn.ModuleDict(parts))
-        if not any(True for _ in self.parameters()):
-            raise ArgumentError("[llm] the model has no adapters: get_lora_model() adds them")
+        for name, layer in adapters_of(decoder):
+            parts = {"lora_A": layer.lora_A, "lora_B": layer.lora_B, "dropout": layer.dropout}
+            self.add_module(name.replace(".", "_"), nn.ModuleDict(parts))
 
     @property
     def decoder(self) -> Decoder:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.tensor_base import Size
-from dl4all.ops.linalg.packed_formats import FORMATS, Q4_0, Q8_0
+from dl4all.ops.linalg.packed_formats import FORMATS, Q4_0, Q8_0, Bytes, Floats
 from dl4all.ops.linalg.packed_product import (
     int4_quantized,
     int8_quantized,
@@ -24,10 +24,7 @@ from dl4all.quantization.weights import QuantizedWeight, finite_numbers
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
-Floats: TypeAlias = npt.NDArray[np.float32]
-Bytes: TypeAlias = npt.NDArray[np.uint8]
-Halves: TypeAlias = npt.NDArray[np.float16]
-MADE: dict[str, Callable[[Floats], tuple[Bytes, Halves]]] = {
+MADE: dict[str, Callable[[Floats], tuple[Bytes, npt.NDArray[np.float16]]]] = {
     Q4_0.name: partial(int4_quantized, group_size=Q4_0.weights),
     Q8_0.name: int8_quantized,
 }

@@ -137,6 +137,8 @@ def test_finetune_goes_on_and_says_its_memory(
     assert size < 2 * 4 * sum(value.nbytes for value in expected.values()), "frozen weights are not in it"
     one = run(*given, "--output", tmp_path / "more", "--device", "cpu,vulkan:0")
     assert (one.exit_code, "adapters learn on one device" in one.stderr) == (2, True)
+    both = run(*given, "--output", tmp_path / "more", "--four-bits", "--dtype", "bfloat16")
+    assert (both.exit_code, "give one of them" in both.stderr) == (2, True)
 
 
 def test_quantize_writes_gguf(folder: Path, tmp_path: Path) -> None:

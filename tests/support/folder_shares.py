@@ -23,7 +23,7 @@ SHARES = {
     "tests/attacks": 250, "tests/lab": 220, "tests/cli": 260, "tests/distributions": 190,
     "tests/allocator": 130, "tests/suite": 120, "tests/benchmarks": 110, "tests/models": 110,
     "tests/amp": 260, "tests/quantization": 200, "tests/onnx": 130, "tests/distributed": 120,
-    "tests/search": 180, "tests/meta": 90, "tests/automl": 120, "tests/llm": 290,
+    "tests/search": 180, "tests/meta": 90, "tests/automl": 120, "tests/llm": 320,
     "tests/serving": 320,  # most are malformed requests, of a millisecond each
     "tests/examples": 50, "tests/conformance": 25, "tests/typing": 30, "tests/utils": 30, "tests": 500,
     "dl4all/testing": 2_100,

@@ -72,13 +72,15 @@ def finetune(
 
     if "," in device:
         raise click.UsageError("adapters learn on one device; --device names several")
+    if four_bits and dtype not in (None, "q4_0"):
+        raise click.UsageError(f"--four-bits is --dtype q4_0, and --dtype is {dtype}: give one of them")
     run = Path(output) / "run"
     if not resume and checkpoints(run):
         raise click.UsageError(
             f"{run} has an earlier run: --resume goes on with it; or choose another --output"
         )
     dl.manual_seed(seed)
-    network, tokenizer = loaded(model, device=device, dtype="q4_0" if four_bits and dtype is None else dtype)
+    network, tokenizer = loaded(model, device=device, dtype="q4_0" if four_bits else dtype)
     rows, labels = dl.llm.packed(dl.llm.read_examples(data, tokenizer), min(length, network.config.positions))
     if adapter is None:
         config = dl.llm.LoraConfig(rank, alpha, targets or "all-linear", dropout)

@@ -56,13 +56,20 @@ def gguf_weights(file: GgufFile, config: DecoderConfig, *, widened: bool) -> Ite
         yield name, ours, rows.floats() if widened or rows.kind not in PACKED else _packed(rows)
 
 
-def gguf_sizes(file: GgufFile, held: HeldType, *, widened: bool) -> dict[str, int]:
+def gguf_sizes(file: GgufFile, config: DecoderConfig, held: HeldType, *, widened: bool) -> dict[str, int]:
     """Bytes of the weights in memory, by names that begin as the decoder's do."""
     sizes = {}
     for name, tensor in file.tensors.items():
-        layer = re.sub(r"^blk\.", "layers.", name.replace("token_embd", "embed_tokens"))
-        packed = tensor.kind in PACKED and not widened
-        sizes[layer] = tensor.data.nbytes if packed else math.prod(tensor.shape) * held.dtype.itemsize
+        layer = re.sub("^blk[.]", "layers.", name)
+        layer = re.sub("^token_embd", "embed_tokens", re.sub("^output[.]", "lm_head.", layer))
+        if tensor.kind in PACKED and not widened:
+            sizes[layer] = tensor.data.nbytes
+        else:
+            *lead, columns = tensor.shape
+            shape = [math.prod(lead), columns] if lead else [columns]  # of experts one below the other
+            sizes[layer] = held.nbytes(config, layer, shape)
+    if config.tied:
+        sizes.pop("lm_head.weight", None)
     return sizes
 
 
