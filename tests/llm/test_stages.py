@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import dl4all as dl
+from dl4all import nn
 from dl4all.errors import ArgumentError, OutOfMemoryError
 from dl4all.llm import layer_devices
 from dl4all.llm.layer_devices import WeightBytes
@@ -105,6 +106,31 @@ def test_layers_lie_where_memory_is_free(dtype: str, tmp_path: Path, limited: An
     assert np.abs(found - expected).max() < 3e-5 * np.abs(expected).max()
     stats: Any = dl.memory.stats("vulkan:0")
     assert stats.peak_reserved <= stats.limit
+
+
+@pytest.mark.parametrize("kind", ["f32", "q8_0"])
+@pytest.mark.parametrize("dtype", [None, "float32", "q4_0"])
+def test_bytes_are_known_before_a_file_is_read(kind: str, dtype: str | None, tmp_path: Path) -> None:
+    """Those of a folder and of a GGUF file, layer by layer, are what the loaded model takes."""
+    folder = larger_model(tmp_path)
+    plain, _ = dl.llm.load(folder, device="cpu")
+    dl.llm.save_gguf(plain, None, folder / "m.gguf", kind)
+    for path in (folder, folder / "m.gguf"):
+        known: list[WeightBytes] = []
+
+        def noted(config: Any, weights: WeightBytes, *given: Any, known: list[WeightBytes] = known) -> Any:
+            known.append(weights)
+            return layer_devices.layer_devices(config, weights, *given)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("dl4all.llm.model_files.layer_devices", noted)
+            model, _ = dl.llm.load(path, devices=["cpu"], dtype=dtype)
+        [weights] = known
+        assert weights.layers == bytes_of_layers(model)
+        ends = [model.embed_tokens, nn.ModuleList([model.norm, model.lm_head])]
+        assert [weights.first, weights.last] == [
+            sum(tensor.nbytes for tensor in end.state_dict().values()) for end in ends
+        ]
 
 
 def test_models_that_do_not_fit(folders: Folders, limited: Any) -> None:
