@@ -44,6 +44,7 @@ from dl4all.autograd import (
     set_grad_enabled,
     vmap,
 )
+from dl4all.autograd.glsl_kernel import kernel
 from dl4all.calibration import calibrate
 from dl4all.errors import Dl4allError, OutOfMemoryError
 from dl4all.functions import func, linalg, sparse
@@ -216,6 +217,7 @@ __all__ = [
     "int8",
     "io",
     "is_grad_enabled",
+    "kernel",
     "load",
     "memory",
     "llm",

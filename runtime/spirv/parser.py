@@ -26,6 +26,7 @@ class SpirvOp(IntEnum):
     TYPE_VECTOR = 23
     TYPE_MATRIX = 24
     TYPE_ARRAY = 28
+    TYPE_RUNTIME_ARRAY = 29
     TYPE_STRUCT = 30
     TYPE_POINTER = 32
     CONSTANT = 43
@@ -47,6 +48,7 @@ TYPES = (
     SpirvOp.TYPE_VECTOR,
     SpirvOp.TYPE_MATRIX,
     SpirvOp.TYPE_ARRAY,
+    SpirvOp.TYPE_RUNTIME_ARRAY,
     SpirvOp.TYPE_STRUCT,
     SpirvOp.TYPE_POINTER,
 )

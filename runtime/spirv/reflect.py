@@ -29,6 +29,7 @@ class BufferBinding:
     index: int
     readonly: bool
     writeonly: bool
+    scalars: frozenset[str] = frozenset()  # in GLSL, of what it holds: {"float"} of an array of vec4
 
 
 class PushConstant(NamedTuple):
@@ -161,8 +162,29 @@ def _bindings(ops: Instructions, tables: Tables) -> tuple[BufferBinding, ...]:
         writeonly = Decoration.NON_READABLE in mine or all(Decoration.NON_READABLE in of for of in said)
         # Two views of one buffer (float and vec4) share a binding; it is read or written if either does so.
         other = found.get(index, BufferBinding(index, True, True))
-        found[index] = BufferBinding(index, readonly and other.readonly, writeonly and other.writeonly)
+        found[index] = BufferBinding(
+            index,
+            readonly and other.readonly,
+            writeonly and other.writeonly,
+            other.scalars | _scalars(block, tables),
+        )
     return tuple(found[index] for index in sorted(found))
+
+
+SCALARS: dict[int, str] = {SpirvOp.TYPE_INT: "int", SpirvOp.TYPE_FLOAT: "float"}
+
+
+def _scalars(type: int, tables: Tables) -> frozenset[str]:
+    """The names in GLSL of the scalars that a type is made of."""
+    if type not in tables.types:
+        return frozenset()
+    op, operands = tables.types[type]
+    if op in SCALARS:
+        name = "u" * (op == SpirvOp.TYPE_INT and not operands[1]) + SCALARS[op]
+        sized = "double" if (name, operands[0]) == ("float", 64) else f"{name}{operands[0]}_t"
+        return frozenset([name if operands[0] == 32 else sized])
+    parts = operands if op == SpirvOp.TYPE_STRUCT else operands[:1]
+    return frozenset().union(*(_scalars(part, tables) for part in parts))
 
 
 def _push(ops: Instructions, tables: Tables) -> tuple[PushConstant, ...]:
@@ -181,6 +203,10 @@ def _push(ops: Instructions, tables: Tables) -> tuple[PushConstant, ...]:
     return tuple(sorted(found, key=lambda constant: constant.offset))
 
 
+VECTORS = {"uint": "u", "int": "i", "float": ""}
+"""The first letters of vectors in GLSL, by their scalars."""
+
+
 def _type_name(type: int, tables: Tables) -> str:
     """The name of a type in GLSL, as far as push constants have it."""
     op, operands = tables.types[type]
@@ -190,8 +216,9 @@ def _type_name(type: int, tables: Tables) -> str:
         return "int" if operands[1] else "uint"
     if op == SpirvOp.TYPE_FLOAT and operands[0] == 32:
         return "float"
-    if op == SpirvOp.TYPE_VECTOR and operands[1] == 2 and _type_name(operands[0], tables) == "uint":
-        return "uvec2"
+    if op == SpirvOp.TYPE_VECTOR:
+        scalar = _type_name(operands[0], tables)
+        return f"{VECTORS[scalar]}vec{operands[1]}" if scalar in VECTORS else f"vector of {scalar}"
     return f"type of opcode {op}"
 
 

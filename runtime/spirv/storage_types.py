@@ -32,7 +32,7 @@ from dl4all.runtime.spirv.parser import (
     tabulate,
 )
 
-EXTENSION, IMPORT, EXT_INST, TYPE_BOOL, TYPE_RUNTIME_ARRAY = 10, 11, 12, 20, 29
+EXTENSION, IMPORT, EXT_INST, TYPE_BOOL = 10, 11, 12, 20
 LOAD, STORE, ACCESS_CHAIN, IN_BOUNDS_ACCESS_CHAIN = 61, 62, 65, 66
 VECTOR_EXTRACT_DYNAMIC, COMPOSITE_CONSTRUCT, COMPOSITE_EXTRACT = 77, 80, 81
 U_CONVERT, F_CONVERT, BITCAST, I_ADD, SELECT, U_GREATER_THAN = 113, 115, 124, 128, 169, 172
@@ -40,7 +40,7 @@ SHIFT_RIGHT, SHIFT_LEFT, AND, BIT_FIELD_S_EXTRACT, CONVERT_S_TO_F = 194, 196, 19
 UNPACK_HALF_2X16 = 62  # of GLSL.std.450
 # They have literal operands, which may equal an id, and take no pointers to buffers.
 WITHOUT_POINTERS = frozenset((8, EXT_INST, 79, COMPOSITE_EXTRACT, 82, 246, 247, 251))
-TYPES = frozenset((19, TYPE_BOOL, 21, 22, 23, 24, 25, 28, TYPE_RUNTIME_ARRAY, 30, 32, 33, 43, 44, 50, 51))
+TYPES = frozenset((19, TYPE_BOOL, 21, 22, 23, 24, 25, 28, 29, 30, 32, 33, 43, 44, 50, 51))
 CAPABILITY_16_BIT_STORAGE, ROUNDING_MODE, TO_NEAREST_EVEN = 4433, 39, 0
 SPIRV_1_3 = 0x10300  # from where on an extension is a part of it
 GLSL_450 = struct.unpack("<4I", b"GLSL.std.450\0\0\0\0")
@@ -114,7 +114,7 @@ class _Rewriting:
         self.decorations: list[int] = []
         self.body: list[int] = []
         self.native = any(not one.in_words for one in types.values())
-        elements = {args[0]: args[1] for args in ops[TYPE_RUNTIME_ARRAY]}
+        elements = {args[0]: args[1] for args in ops[SpirvOp.TYPE_RUNTIME_ARRAY]}
         self.blocks = {
             args[1]: self._block(args, elements, types[_binding(self.tables, args[1])])
             for args in ops[SpirvOp.VARIABLE]
@@ -229,7 +229,7 @@ class _Rewriting:
         for what in tables.members[block.struct, 0]:
             value = (0,) if what == Decoration.OFFSET else ()
             self.decorations += instruction(SpirvOp.MEMBER_DECORATE, whole, 0, what, *value)
-        declared.words += instruction(TYPE_RUNTIME_ARRAY, array, block.element)
+        declared.words += instruction(SpirvOp.TYPE_RUNTIME_ARRAY, array, block.element)
         declared.words += instruction(SpirvOp.TYPE_STRUCT, whole, array)
         pointer = declared.type(SpirvOp.TYPE_POINTER, block.storage, whole)
         declared.words += instruction(SpirvOp.VARIABLE, pointer, block.variable, block.storage)

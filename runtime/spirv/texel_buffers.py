@@ -39,7 +39,7 @@ IMAGE_OF_TEXELS = (
     0,
 )  # a buffer: no depth, not arrayed, one sample, read by fetches, any format
 
-LINE, EXT_INST, TYPE_RUNTIME_ARRAY, LOAD, ACCESS_CHAIN, IN_BOUNDS_ACCESS_CHAIN = 8, 12, 29, 61, 65, 66
+LINE, EXT_INST, LOAD, ACCESS_CHAIN, IN_BOUNDS_ACCESS_CHAIN = 8, 12, 61, 65, 66
 VECTOR_EXTRACT_DYNAMIC, VECTOR_SHUFFLE, COMPOSITE_EXTRACT, COMPOSITE_INSERT = 77, 79, 81, 82
 IMAGE_FETCH, BITCAST, LOOP_MERGE, SELECTION_MERGE, SWITCH = 95, 124, 246, 247, 251
 # They have literal operands, which may equal an id, and take no pointers to buffers.
@@ -140,7 +140,7 @@ def read_as_texels(code: bytes, interface: Interface) -> TexelShader | None:
 def _candidates(ops: Instructions, tables: Tables, interface: Interface) -> dict[int, _Buffer]:
     """By id, the variables that are read-only arrays of texels as far as declarations tell."""
     readonly = {binding.index for binding in interface.bindings if binding.readonly}
-    elements = {args[0]: args[1] for args in ops[TYPE_RUNTIME_ARRAY]}
+    elements = {args[0]: args[1] for args in ops[SpirvOp.TYPE_RUNTIME_ARRAY]}
     found = {}
     for pointer, variable, storage, *_ in ops[SpirvOp.VARIABLE]:
         binding = tables.decorations[variable].get(Decoration.BINDING)

@@ -16,6 +16,8 @@ from dl4all.runtime.spirv.reflect import PushConstant, reflect
 
 BUFFER = "layout(binding = 0) buffer X { float x[]; };\n"
 
+FLOATS = frozenset({"float"})
+
 
 def compiled(folder: Path, source: str) -> bytes:
     """SPIR-V of a shader that is given without its version line."""
@@ -51,9 +53,9 @@ def test_a_whole_interface(interface: Callable[[str], Interface]) -> None:
     assert got == Interface(
         entry="main",
         bindings=(
-            BufferBinding(1, True, False),
-            BufferBinding(2, False, False),
-            BufferBinding(4, False, True),
+            BufferBinding(1, True, False, FLOATS),
+            BufferBinding(2, False, False, FLOATS),
+            BufferBinding(4, False, True, FLOATS),
         ),
         push_bytes=4,
         spec_ids=(3, 5, 9),
@@ -113,6 +115,19 @@ def test_local_size_from_spec_constants_with_defaults(interface: Callable[[str],
     assert got.spec_ids == (0, 2)
 
 
+def test_the_scalars_of_buffers_and_vectors_of_push_constants(interface: Callable[[str], Interface]) -> None:
+    got = interface(
+        """layout(binding = 0) readonly buffer A { ivec3 a[]; };
+        struct Pair { uint key; float value; };
+        layout(binding = 1) readonly buffer B { Pair b[4]; };
+        layout(binding = 2) buffer C { double c[]; };
+        layout(push_constant) uniform P { vec3 v; int n; uvec2 u; ivec4 w[2]; };
+        void main() { c[0] = a[n].x + b[u.y].value + v.x + w[0].y; }"""
+    )
+    assert [binding.scalars for binding in got.bindings] == [{"int"}, {"uint", "float"}, {"double"}]
+    assert [one.type for one in got.push] == ["vec3", "int", "uvec2", "ivec4[]"]
+
+
 def test_two_views_of_a_buffer_are_one_binding(interface: Callable[[str], Interface]) -> None:
     got = interface(
         "layout(binding = 0) readonly buffer A { float a[]; };"
@@ -120,7 +135,7 @@ def test_two_views_of_a_buffer_are_one_binding(interface: Callable[[str], Interf
         "layout(binding = 1) readonly buffer C { float c[]; }; layout(binding = 1) buffer D { vec4 d[]; };"
         "void main() { d[0] = b[0] + a[0] + c[9]; }"
     )
-    assert got.bindings == (BufferBinding(0, True, False), BufferBinding(1, False, False))
+    assert got.bindings == (BufferBinding(0, True, False, FLOATS), BufferBinding(1, False, False, FLOATS))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +216,7 @@ def test_qualifiers_on_the_variable_count() -> None:
         instruction(SpirvOp.VARIABLE, 11, 12, StorageClass.STORAGE_BUFFER),
         MAIN,
     )
-    assert reflect(code).bindings == (BufferBinding(3, True, False),)
+    assert reflect(code).bindings == (BufferBinding(3, True, False, FLOATS),)
 
 
 def test_qualifiers_on_some_members_do_not_count() -> None:
@@ -216,7 +231,7 @@ def test_qualifiers_on_some_members_do_not_count() -> None:
         instruction(SpirvOp.VARIABLE, 11, 12, StorageClass.STORAGE_BUFFER),
         MAIN,
     )
-    assert reflect(code).bindings == (BufferBinding(0, False, False),)
+    assert reflect(code).bindings == (BufferBinding(0, False, False, FLOATS),)
 
 
 def test_local_size_id() -> None:

@@ -20,6 +20,7 @@ from dl4all.ops.core.kernels.host_kernel import REFUSED, ArrayLayout, HostLaunch
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
+from dl4all.runtime.profiler import recorder
 from dl4all.scheduler import listeners
 from dl4all.scheduler.push_constants import Mark, VaryingFloat, VaryingInt
 
@@ -188,6 +189,9 @@ def host_work(
         launch.run_on(tensors[0].device, places, numbers, name)
         return
     arrays = list(map(host_array, tensors))
+    active = recorder.active
+    if active is not None:
+        function = active.on_host(name, function, tensors[0].device.name)
     with np.errstate(all="ignore"):
         function(*arrays, *numbers)
 
