@@ -236,3 +236,21 @@ def test_slices_that_share_one_element(device: str) -> None:
         run(x).backward()
         assert x.grad is not None
         assert x.grad.tolist() == [0.0, 2.0, 4.0, 7.5, 1.5, 1.5, 1.5]
+
+
+def test_a_returned_argument_keeps_its_history_beside_one_of_the_same_memory(device: str) -> None:
+    """As the first turn of a loop gives the same tensor twice, and later ones do not."""
+
+    def step(x: Any, a: Any) -> tuple[Any, Any]:
+        return (x + a / x) / 2, a
+
+    compiled = dl.compile(step)
+    for number in range(CALLS):
+        start = dl.tensor([2.0 + number, 5.0], device=device)
+        gradients = []
+        for run in (step, compiled):
+            x, a = first, second = [start.detach().requires_grad_() for _ in range(2)]
+            for _ in range(4):
+                x, a = run(x, a)
+            gradients.append([v for g in dl.autograd.grad(x.sum(), [first, second]) for v in g.tolist()])
+        assert gradients[0] == pytest.approx(gradients[1], rel=1e-5)

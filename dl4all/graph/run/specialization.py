@@ -167,9 +167,11 @@ class Traced:
         tracer = self.tracer
         shape, dtype, device = tensor.shape, tensor.dtype, tensor.device
         strides, offset = tensor.strides, tensor.offset
+        # An argument itself first: others may share its memory, and have another history.
         for position, argument in enumerate(given):
             if tensor is argument:
                 return lambda made, new: new[position]
+        for position, argument in enumerate(given):
             if tensor.storage is argument.storage:
                 return lambda made, new: new[position].strided_view(shape, strides, offset)
         if tracer.is_born(tensor):
