@@ -254,3 +254,20 @@ def test_a_returned_argument_keeps_its_history_beside_one_of_the_same_memory(dev
                 x, a = run(x, a)
             gradients.append([v for g in dl.autograd.grad(x.sum(), [first, second]) for v in g.tolist()])
         assert gradients[0] == pytest.approx(gradients[1], rel=1e-5)
+
+
+def test_the_only_slice_along_an_axis(device: str) -> None:
+    """Its gradient is a copy of a whole tensor, which is fused with what is around it."""
+    x = dl.arange(6.0, device=device).reshape(1, 6).detach().requires_grad_()
+
+    def function(x: dl.Tensor) -> dl.Tensor:
+        y = x[0]
+        return (y * y.sin() + y).sum()
+
+    run, gradients = dl.compile(function), []
+    for call in (function, run, run, run, run):
+        x.grad = None
+        call(x).backward()
+        gradients.append(x.grad.tolist())
+    for gradient in gradients[1:]:
+        assert gradient[0] == pytest.approx(gradients[0][0], rel=1e-5)

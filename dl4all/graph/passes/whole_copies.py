@@ -55,4 +55,5 @@ def _as_clone(node: Node, graph: Graph, dtypes: dict[Value, str]) -> Node | None
         operands=(Operand(value, shape, dtype, (1,)),),
         result=Operand(node.writes[0], shape, dtype, (1,)),
         reads=(value,),
+        parts=(),
     )
