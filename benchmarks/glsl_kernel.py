@@ -62,7 +62,7 @@ def main(device: str, rows: int, columns: int, repeat: int) -> None:
     dl.manual_seed(0)
     given = [dl.randn(rows, columns, device=device) for _ in range(3)]
     compiled = dl.compile(in_ops)
-    calls = {"three ops": in_ops, "dl.compile": compiled, "one kernel": gated}
+    calls: dict[str, Any] = {"three ops": in_ops, "dl.compile": compiled, "one kernel": gated}
     expected = in_ops(*given).numpy()
     for call in calls.values():
         np.testing.assert_allclose(call(*given).numpy(), expected, rtol=1e-5, atol=1e-5)

@@ -66,10 +66,10 @@ def replay(device: dl.Device, compiled: Compiled[..., Any]) -> Callable[[], None
     """What replays the recording of a compiled step."""
     [[found]] = compiled.specializations.values()
     executable = found.executable
-    recording = executable._recording if isinstance(executable, Executable) else None
-    if recording is None:
+    recordings = executable.recordings if isinstance(executable, Executable) else []
+    if len(recordings) != 1:
         raise click.ClickException(f"{device} does not replay recordings")
-    return lambda: device.recordings.replay(recording, {})
+    return lambda: device.recordings.replay(recordings[0], {})
 
 
 @click.command()

@@ -52,6 +52,7 @@ from dl4all.functions import names as _functions
 from dl4all.functions.names import *
 from dl4all.functions.sparse import spmm
 from dl4all.graph.run.compiled import compile
+from dl4all.graph.run.control_flow import cond, scan, while_loop
 from dl4all.io.serialization import load, save
 from dl4all.memory import pin
 from dl4all.multi_device.data_parallel.module import parallel
@@ -192,6 +193,7 @@ __all__ = [
     "memory_format",
     "preserve_format",
     "compile",
+    "cond",
     "data",
     "debug",
     "debug_region",
@@ -238,6 +240,7 @@ __all__ = [
     "search",
     "quint8",
     "save",
+    "scan",
     "serving",
     "set_default_device",
     "set_float32_matmul_precision",
@@ -249,6 +252,7 @@ __all__ = [
     "training",
     "uint8",
     "vmap",
+    "while_loop",
     *_creation.__all__,
     *_dtypes.__all__,
     *_functions.__all__,

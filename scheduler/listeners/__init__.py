@@ -102,6 +102,10 @@ class Listener:
     def leaf_gradient(self, leaf: Any) -> None:
         """A leaf is to get a gradient."""
 
+    def stays(self, storage: Storage) -> bool:
+        """Whether the memory will be the same in the next call."""
+        return True
+
     def index_check(self, number: int) -> int:
         """The number of a launch that notes indices out of range: the same, marked."""
         return number
@@ -214,6 +218,11 @@ def leaf_gradient(leaf: Any) -> None:
     """Tell that a leaf is to get a gradient."""
     for listener in here() if active else ():
         listener.leaf_gradient(leaf)
+
+
+def stays(storage: Storage) -> bool:
+    """Whether a storage is the same in the next call of what is captured, and not made or given anew."""
+    return all(listener.stays(storage) for listener in here()) if active else True
 
 
 def unplanned() -> None:

@@ -55,7 +55,8 @@ void main() {
 
 def elements(*arguments: Any) -> int:
     """Workgroups for each element of the first argument."""
-    return -(-arguments[0].numel() // GROUP)
+    count: int = arguments[0].numel()
+    return -(-count // GROUP)
 
 
 def scaled_product(**options: Any) -> Any:
@@ -156,7 +157,7 @@ def test_compiled_calls_replay_it(device: str) -> None:
         a, b = dl.randn(50, 3, device=device).requires_grad_(), dl.randn(50, 3, device=device)
         step(a, b).backward()
         (expected,) = dl.autograd.grad((in_ops(a + 1, b, 2.0) * 3).sum(), a)
-        np.testing.assert_allclose(a.grad.numpy(), expected.numpy(), rtol=1e-5)  # type: ignore[union-attr]
+        np.testing.assert_allclose(a.grad.numpy(), expected.numpy(), rtol=1e-5)
     assert len(step.specializations) == 1
 
 

@@ -31,6 +31,8 @@ def work_identity(value: Any) -> Any:
         return type(value), repr(value) if isinstance(value, float) else value
     if isinstance(value, (tuple, list)):
         return type(value), tuple(map(work_identity, value))
+    if type(value) is dict:
+        return dict, tuple((work_identity(key), work_identity(item)) for key, item in value.items())
     if isinstance(value, (np.ndarray, np.generic)):
         return "array", value.shape, value.dtype, value.tobytes()
     if isinstance(value, HostWork):
@@ -43,7 +45,7 @@ def work_identity(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = [getattr(value, field.name) for field in dataclasses.fields(value)]
+        fields = [getattr(value, field.name) for field in dataclasses.fields(value) if field.compare]
         return type(value), work_identity(fields)
     if isinstance(value, functools.partial):
         named = tuple((name, work_identity(argument)) for name, argument in value.keywords.items())

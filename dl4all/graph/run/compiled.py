@@ -207,7 +207,7 @@ class Compiled(Wrapper, Generic[P, T]):
         tensors: list[Any],
         guards: Guards,
     ) -> Any:
-        tracer = Tracer(device)
+        tracer = Tracer(device, [tensor.storage for tensor in tensors])
         visible = list({id(t): t for t in (*tensors, *guards.tensors)}.values())
         wanted = [t for t in visible if t.requires_grad and t.device is device]
         state, watch = GradientState(visible), HistoryWatch(tracer)

@@ -2,8 +2,8 @@
 
 Temporaries lie in one arena, planned by their lifetimes. Inputs, results and state are other memory in each
 call: commands that bind such a region are replaced where it has moved since the call before, and so are those
-with varying push constants. Where the backend replays, all of it is one submission; elsewhere the same
-commands run one by one.
+with varying push constants. Where the backend replays, all commands between two calls of the host are one
+submission; elsewhere the same commands run one by one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from dl4all.graph.ir.graph import (
     BoundFill,
     BoundLaunch,
     Graph,
+    HostCall,
     MultiTensorLaunch,
     Node,
     VaryingWord,
@@ -42,6 +43,7 @@ from dl4all.runtime.protocols import Dispatch, Recording, Span
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
 from dl4all.scheduler.push_constants import word_of
+from dl4all.tensor.tensor import Tensor
 
 STATE = "state"
 """The region of all state buffers: they lie in one block."""
@@ -61,6 +63,68 @@ class _Template(NamedTuple):
 
     moving: tuple[tuple[int, Hashable, int], ...]  # position of a span, its region, its offset in that
     varying: tuple[VaryingWord, ...]
+
+
+class _Sequence:
+    """Commands without a call of the host in between, which are recorded together.
+
+    Args:
+        device: runs them.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.commands: list[Dispatch] = []
+        self._templates: dict[int, _Template] = {}
+        self._users: dict[Hashable, list[int]] = defaultdict(list)  # positions of commands by region
+        self.recording: Recording | None = None
+
+    def add(
+        self, command: Dispatch, varying: tuple[VaryingWord, ...], regions: Mapping[Hashable, Storage]
+    ) -> None:
+        position = len(self.commands)
+        self.commands.append(command)
+        moving = []
+        for place, span in enumerate(command.spans):
+            for key, storage in regions.items():
+                whole = storage.span
+                if span.buffer is whole.buffer and 0 <= span.offset - whole.offset < max(whole.nbytes, 1):
+                    moving.append((place, key, span.offset - whole.offset))
+                    self._users[key].append(position)
+                    break
+        if moving or varying:
+            self._templates[position] = _Template(tuple(moving), varying)
+
+    def record(self) -> None:
+        """Record the commands, where the backend replays."""
+        if self._device.replays:
+            self.recording = self._device.recordings.record(self.commands, self._templates)
+            weakref.finalize(self, self._device.recordings.retire, self.recording).atexit = False
+
+    def replay(self, regions: Mapping[Hashable, Span], moved: Collection[Hashable], numbers: Numbers) -> None:
+        """Run the commands, where regions have moved and with the numbers of this call."""
+        changed = {position for key in moved for position in self._users.get(key, ())}
+        changed.update(p for p, template in self._templates.items() if template.varying)
+        changes = {position: self._command(position, regions, numbers) for position in sorted(changed)}
+        if self.recording is not None:
+            self._device.recordings.replay(self.recording, changes)
+        else:
+            self._device.recordings.run_commands(self.commands)
+
+    def _command(self, position: int, regions: Mapping[Hashable, Span], numbers: Numbers) -> Dispatch:
+        """A command for the memory and the numbers of this call."""
+        template, command = self._templates[position], self.commands[position]
+        spans, push = list(command.spans), command.push
+        for place, key, offset in template.moving:
+            whole = regions[key]
+            spans[place] = Span(whole.buffer, whole.offset + offset, spans[place].nbytes)
+        if template.varying:
+            words = bytearray(push)
+            for offset, source, number, half in template.varying:
+                words[offset : offset + 4] = word_of(numbers[source][number], half)
+            push = bytes(words)
+        made = self.commands[position] = command._replace(spans=spans, push=push)
+        return made
 
 
 def lifetimes(graph: Graph, nodes: Sequence[Node]) -> dict[int, Lifetime]:
@@ -115,11 +179,8 @@ class Executable:
         self._outputs = tuple(sorted(n for n, b in graph.buffers.items() if b.kind == "output"))
         self._layout, self._state_bytes = _block(graph, device)
         self._plans = MultiTensor()
-        self._commands: list[Dispatch] = []
-        self._templates: dict[int, _Template] = {}
-        self._users: dict[Hashable, list[int]] = defaultdict(list)  # positions of commands by region
+        self._steps: list[_Sequence | HostCall] = []
         self._regions: dict[Hashable, Span] = {}
-        self._recording: Recording | None = None
 
     def _plan(self, nodes: Sequence[Node]) -> Arena | None:
         needed = lifetimes(self.graph, nodes)
@@ -133,7 +194,13 @@ class Executable:
     @property
     def dispatches(self) -> int:
         """The number of dispatches of a call."""
-        return len(self._commands)
+        return sum(len(step.commands) for step in self._steps if isinstance(step, _Sequence))
+
+    @property
+    def recordings(self) -> list[Recording]:
+        """What a call replays, in order; nothing before the first call, or where the backend does not."""
+        found = (step.recording for step in self._steps if isinstance(step, _Sequence))
+        return [recording for recording in found if recording is not None]
 
     def __call__(self, inputs: Sequence[Storage], numbers: GiveNumbers) -> dict[int, Storage]:
         """Run it.
@@ -166,9 +233,10 @@ class Executable:
                 made[number] = regions[number] = self.device.allocate(
                     self.graph.buffers[number].nbytes, "compiled"
                 )
-        if not self._commands:
-            self._prepare(regions, made)
-        self._replay(regions, numbers())
+        memory = {**self._memory, **dict(zip(self.graph.inputs, inputs, strict=True)), **made}
+        if not self._steps:
+            self._prepare(regions, memory)
+        self._replay(regions, memory, numbers())
         for storage in self._changes_outside:
             storage.version += 1
         for position in self._changes_inputs:
@@ -177,17 +245,22 @@ class Executable:
 
     # Once
 
-    def _prepare(self, regions: Mapping[Hashable, Storage], made: Mapping[int, Storage]) -> None:
+    def _prepare(self, regions: Mapping[Hashable, Storage], memory: Mapping[int, Storage]) -> None:
         """Make the commands for the memory of the first call, and record them."""
-        memory = {**self._memory, **{n: regions[n] for n in self.graph.inputs}, **made}
         for node in self.graph.nodes:
             for command in node.commands:
+                if isinstance(command, HostCall):
+                    self._steps.append(command)
+                    continue
+                last = self._steps[-1] if self._steps else None
+                if not isinstance(last, _Sequence):
+                    self._steps.append(last := _Sequence(self.device))
                 for dispatch, varying in self._dispatches(command, memory):
-                    self._add(dispatch, varying, regions)
+                    last.add(dispatch, varying, regions)
         self._regions = {key: storage.span for key, storage in regions.items()}
-        if self.device.replays and self._commands:
-            self._recording = self.device.recordings.record(self._commands, self._templates)
-            weakref.finalize(self, self.device.recordings.retire, self._recording).atexit = False
+        for step in self._steps:
+            if isinstance(step, _Sequence):
+                step.record()
 
     def _dispatches(
         self, command: Any, memory: Mapping[int, Storage]
@@ -211,22 +284,6 @@ class Executable:
             assert isinstance(command, BoundLaunch)
             yield prepare(command.launch, *(_piece(memory, b) for b in command.bindings)), command.varying
 
-    def _add(
-        self, command: Dispatch, varying: tuple[VaryingWord, ...], regions: Mapping[Hashable, Storage]
-    ) -> None:
-        position = len(self._commands)
-        self._commands.append(command)
-        moving = []
-        for place, span in enumerate(command.spans):
-            for key, storage in regions.items():
-                whole = storage.span
-                if span.buffer is whole.buffer and 0 <= span.offset - whole.offset < max(whole.nbytes, 1):
-                    moving.append((place, key, span.offset - whole.offset))
-                    self._users[key].append(position)
-                    break
-        if moving or varying:
-            self._templates[position] = _Template(tuple(moving), varying)
-
     def _run_preamble(self) -> None:
         """Compute what follows from captured memory, unless that is as it was."""
         if not self.graph.preamble:
@@ -246,33 +303,29 @@ class Executable:
 
     # Each call
 
-    def _replay(self, regions: Mapping[Hashable, Storage], numbers: Numbers) -> None:
-        changed: set[int] = set()
-        for key, storage in regions.items():
-            if self._regions[key] != storage.span:
-                self._regions[key] = storage.span
-                changed.update(self._users[key])
-        changed.update(p for p, template in self._templates.items() if template.varying)
-        changes = {position: self._command(position, numbers) for position in sorted(changed)}
-        if self._recording is not None:
-            self.device.recordings.replay(self._recording, changes)
-        elif self._commands:
-            self.device.recordings.run_commands(self._commands)
+    def _replay(
+        self, regions: Mapping[Hashable, Storage], memory: Mapping[int, Storage], numbers: Numbers
+    ) -> None:
+        moved = [key for key, storage in regions.items() if self._regions[key] != storage.span]
+        self._regions.update((key, regions[key].span) for key in moved)
+        for step in self._steps:
+            if isinstance(step, HostCall):
+                self._call(step, memory)
+            else:
+                step.replay(self._regions, moved, numbers)
 
-    def _command(self, position: int, numbers: Numbers) -> Dispatch:
-        """A command for the memory and the numbers of this call."""
-        template, command = self._templates[position], self._commands[position]
-        spans, push = list(command.spans), command.push
-        for place, key, offset in template.moving:
-            whole = self._regions[key]
-            spans[place] = Span(whole.buffer, whole.offset + offset, spans[place].nbytes)
-        if template.varying:
-            words = bytearray(push)
-            for offset, source, number, half in template.varying:
-                words[offset : offset + 4] = word_of(numbers[source][number], half)
-            push = bytes(words)
-        made = self._commands[position] = command._replace(spans=spans, push=push)
-        return made
+    def _call(self, call: HostCall, memory: Mapping[int, Storage]) -> None:
+        """Let the host do its work on tensors in the memory of this call."""
+        work: Any = call.run  # HostWork of TensorWork
+        tensors, first = list[Tensor](), work.function.seen
+        for binding, view in zip(call.bindings[first:], work.views[first:], strict=True):
+            size = view.dtype.itemsize
+            strides = tuple(stride // size for stride in view.strides)
+            offset = (binding.offset + view.offset) // size
+            tensors.append(
+                Tensor(memory[binding.buffer], view.shape, view.dtype, self.device, strides, offset)
+            )
+        work.function.function(*tensors)
 
 
 def _block(graph: Graph, device: Device) -> tuple[tuple[tuple[int, int], ...], int]:

@@ -64,10 +64,16 @@ class _Call:
 
 
 class Tracer(Capture):
-    """Notes what one thread asks of one device."""
+    """Notes what one thread asks of one device.
 
-    def __init__(self, device: Device) -> None:
+    Args:
+        device: the device.
+        given: the memory of the call's arguments, which is other memory in each call.
+    """
+
+    def __init__(self, device: Device, given: Iterable[Storage] = ()) -> None:
         self.device = device
+        self._given = frozenset(map(id, given))
         self.refusal = ""  # why what was captured cannot be replayed, and where
         self.nodes: list[Node] = []
         self.storages: list[weakref.ref[Storage]] = []  # by number of their buffer
@@ -189,6 +195,10 @@ class Tracer(Capture):
 
     def leaf_gradient(self, leaf: Any) -> None:
         self.leaves[id(leaf)] = leaf
+
+    def stays(self, storage: Storage) -> bool:
+        number = self._numbers.get(getattr(storage, "_whole", None) or storage)
+        return id(storage) not in self._given and (number is None or number in self.outside)
 
     def index_check(self, number: int) -> int:
         self.index_checks[len(self.sources)] = number

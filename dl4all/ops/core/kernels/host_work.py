@@ -18,10 +18,11 @@ import numpy.typing as npt
 from dl4all.ops.core.arguments.tensor_argument import Elements, TensorArgument
 from dl4all.ops.core.kernels.host_kernel import REFUSED, ArrayLayout, HostLaunch, kernel_of, layout_of
 from dl4all.ops.core.kernels.launch import NoKernel
-from dl4all.ops.core.tensor_base import Shape, TensorBase, host_array
+from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host, host_array
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.runtime.profiler import recorder
 from dl4all.scheduler import listeners
+from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.push_constants import Mark, VaryingFloat, VaryingInt
 
 NDArray = npt.NDArray[Any]
@@ -93,6 +94,45 @@ class HostWork:
             return
         with np.errstate(all="ignore"):
             self.function(*(view.of(m) for view, m in zip(self.views, memory, strict=True)), *self.numbers)
+
+
+@dataclass(frozen=True)
+class TensorWork:
+    """Work on tensors that asks their device for more, such as a loop whose end the host reads.
+
+    It is the function of a :class:`HostWork`: on the CPU of arrays, which it makes tensors of. The first
+    `seen` arrays are there for the graph to know that they are read.
+    """
+
+    function: Callable[..., object]
+    seen: int
+    device: Device
+    cls: type[TensorBase]
+
+    def __call__(self, *arrays: NDArray) -> None:
+        given = arrays[self.seen :]
+        self.function(*[from_host(self.cls, array, self.device, copy=False) for array in given])
+
+
+def note_tensor_work(
+    name: str,
+    function: Callable[..., object],
+    seen: Sequence[TensorBase],
+    reads: Sequence[TensorBase],
+    writes: Sequence[TensorBase],
+) -> None:
+    """Tell those who capture of work that was done for them: ``function(*reads, *writes)`` does it again.
+
+    Args:
+        name: says what it does, for readers of graphs.
+        function: reads and writes nothing but tensors that it is given, and reads what it sees.
+        seen: tensors that it reads without being given them.
+        reads: contiguous tensors.
+        writes: contiguous tensors, whose elements it writes.
+    """
+    tensors = (*seen, *reads, *writes)
+    work = TensorWork(function, len(seen), reads[0].device, type(reads[0]).result_class)
+    _captured(name, work, tensors, len(seen) + len(reads), (), None, None)
 
 
 TENSOR = object()
