@@ -7,6 +7,9 @@ and swap, the one that asked among them. How a count is cut depends on nothing e
 come out the same for any number of threads. Who asks while the pool works for somebody else, or from within
 a job, computes alone.
 
+A thread is woken on any core but that of the one that wakes it. Schedulers that keep a process together, as
+those of virtual machines do, would let it wait there for milliseconds.
+
 In memory each number that several threads change has a cache line of its own::
 
     0   generation: the number of the newest job, written last
@@ -16,7 +19,8 @@ In memory each number that several threads change has a cache line of its own::
     32  whether somebody's job runs
     40  whether the one that asked sleeps, and its lock
     48  threads in use, rounds of looking before one sleeps, whether threads are to end
-    56  for each thread, 8 words apart: whether it sleeps, and its lock
+    51  where there is room for the cores that each thread may use, or 0
+    56  for each thread, 8 words apart: whether it sleeps, its lock, and its number to the system
 """
 
 from __future__ import annotations
@@ -25,8 +29,10 @@ import _thread
 import contextlib
 import ctypes
 import os
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -43,6 +49,8 @@ ROUNDS = 2000  # of looking for a job, of some 50 ns each
 MOST_CHUNKS = 2**20 - 1
 SECONDS = 1.0  # that threads get to end before a fork
 WAIT, WAKE = "dl4all_wait", "dl4all_wake"
+CORES = "dl4all_current_core", "dl4all_cores_of", "dl4all_choose_cores"
+CPU_SET_WORDS = 16  # of 64 cores, as glibc has it
 
 PAUSES = {"x86": "call void @llvm.x86.sse2.pause()", "arm": "call void @llvm.aarch64.hint(i32 1)"}
 PAUSE_DECLARATIONS = {
@@ -71,6 +79,67 @@ define internal void @chunk(ptr %f, ptr %slots, i64 %count, i64 %grain, i64 %i) 
 }}
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare i32 @{current_core}()
+declare i32 @{cores_of}(i32, i64, ptr)
+declare i32 @{choose_cores}(i32, i64, ptr)
+
+; Let a thread that sleeps wake up on another core than that of the one that calls.
+define internal void @step_aside(i64 %number) {{
+entry:
+  %set = alloca [{cpu_set_words} x i64], align 8
+  %ps = getelementptr i64, ptr @pool, i64 51
+  %room = load ptr, ptr %ps
+  %known = icmp ne ptr %room, null
+  %eight = mul i64 %number, 8
+  %own = add i64 %eight, 58
+  %pt = getelementptr i64, ptr @pool, i64 %own
+  %id = load atomic i64, ptr %pt seq_cst, align 8
+  %runs = icmp ne i64 %id, 0
+  %can = and i1 %known, %runs
+  br i1 %can, label %look, label %out
+look:
+  %core = call i32 @{current_core}()
+  %here = sext i32 %core to i64
+  %thread = trunc i64 %id to i32
+  %place = mul i64 %number, {cpu_set_words}
+  %cores = getelementptr i64, ptr %room, i64 %place
+  %failed = call i32 @{cores_of}(i32 %thread, i64 {cpu_set_bytes}, ptr %cores)
+  %is_core = icmp ult i64 %here, {cores}
+  %is_told = icmp eq i32 %failed, 0
+  %both = and i1 %is_core, %is_told
+  br i1 %both, label %keep, label %out
+keep:
+  call void @llvm.memcpy.p0.p0.i64(ptr %set, ptr %cores, i64 {cpu_set_bytes}, i1 false)
+  %word = lshr i64 %here, 6
+  %bit = and i64 %here, 63
+  %pw = getelementptr i64, ptr %set, i64 %word
+  %all = load i64, ptr %pw
+  %mask = shl i64 1, %bit
+  %not = xor i64 %mask, -1
+  %rest = and i64 %all, %not
+  store i64 %rest, ptr %pw
+  %r = call i32 @{choose_cores}(i32 %thread, i64 {cpu_set_bytes}, ptr %set)
+  br label %out
+out:
+  ret void
+}}
+
+; Let the thread that calls, the pool's of this number, run on all of its cores again.
+define internal void @roam(i64 %number) {{
+entry:
+  %ps = getelementptr i64, ptr @pool, i64 51
+  %room = load ptr, ptr %ps
+  %known = icmp ne ptr %room, null
+  br i1 %known, label %look, label %out
+look:
+  %place = mul i64 %number, {cpu_set_words}
+  %cores = getelementptr i64, ptr %room, i64 %place
+  %r = call i32 @{choose_cores}(i32 0, i64 {cpu_set_bytes}, ptr %cores)
+  br label %out
+out:
+  ret void
+}}
 
 ; Take chunks of the job of a generation until there are none left.
 define internal void @take(i64 %generation) {{
@@ -167,6 +236,7 @@ rise:
 sleep:
   %lock = load ptr, ptr %pl
   %r = call i32 @{wait}(ptr %lock, i32 1)
+  call void @roam(i64 %number)
   br label %slept
 slept:
   br label %look
@@ -241,6 +311,7 @@ shake:
   %still = icmp ne i64 %was, 0
   br i1 %still, label %wakes, label %roused
 wakes:
+  call void @step_aside(i64 %w)
   %pl = getelementptr i64, ptr %pa, i64 1
   %lock = load ptr, ptr %pl
   call void @{wake}(ptr %lock)
@@ -323,6 +394,21 @@ def _container_cores() -> int:
     return 0
 
 
+def _core_functions() -> list[Any]:
+    """The functions that tell the core that one runs on, and tell and choose those of a thread.
+
+    Empty where the system has none.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return []
+    library = ctypes.CDLL(None)
+    return [library.sched_getcpu, library.sched_getaffinity, library.sched_setaffinity]
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
 class ThreadPool:
     """The threads that compute beside the one that asks; there are none until :meth:`start`."""
 
@@ -336,10 +422,17 @@ class ThreadPool:
         api = ctypes.pythonapi
         api.PyThread_allocate_lock.restype = ctypes.c_void_p
         for name, function in ((WAIT, api.PyThread_acquire_lock), (WAKE, api.PyThread_release_lock)):
-            compiler.define(name, ctypes.cast(function, ctypes.c_void_p).value or 0)
+            compiler.define(name, _address(function))
+        functions = _core_functions()
+        self._cores = np.zeros((MOST_THREADS, CPU_SET_WORDS), np.int64) if functions else None
+        # Where there are none, none is called.
+        for name, function in zip(CORES, functions or [api.PyThread_release_lock] * len(CORES), strict=True):
+            compiler.define(name, _address(function))
         family = "arm" if "neon" in compiler.target.features else "x86"
         text = TEXT.format(
             words=WORDS, wait=WAIT, wake=WAKE, parallel=PARALLEL, less=MOST_CHUNKS - 1, chunks=MOST_CHUNKS,
+            current_core=CORES[0], cores_of=CORES[1], choose_cores=CORES[2], cpu_set_words=CPU_SET_WORDS,
+            cpu_set_bytes=8 * CPU_SET_WORDS, cores=64 * CPU_SET_WORDS,
             pause=PAUSES[family], declaration=PAUSE_DECLARATIONS[family],
         )  # fmt: skip
         addresses = compiler.functions(text, ("memory", "work", PARALLEL))
@@ -362,8 +455,9 @@ class ThreadPool:
         """Start the threads, as many as the system gives."""
         memory = self._memory
         memory[41], memory[49], memory[50] = self._locks[0], ROUNDS, 0
+        memory[51] = 0 if self._cores is None else self._cores.ctypes.data
         for number in range(len(self._alive), self.threads - 1):
-            memory[56 + 8 * number], memory[57 + 8 * number] = 0, self._locks[1 + number]
+            memory[56 + 8 * number : 59 + 8 * number] = 0, self._locks[1 + number], 0
             try:
                 _thread.start_new_thread(self._run, (number,))
             except RuntimeError:  # the system has none left
@@ -372,6 +466,7 @@ class ThreadPool:
         memory[48] = len(self._alive)
 
     def _run(self, number: int) -> None:
+        self._memory[58 + 8 * number] = threading.get_native_id()
         self._work(number)
         self._alive.remove(number)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
 from typing import Any
@@ -101,6 +102,32 @@ def test_any_number_of_threads(threads: int) -> None:
     """More than there are cores, too: who sleeps is woken, and who is preempted is waited for."""
     ended = run_python(MANY, DL4ALL_THREADS=str(threads))
     assert ended.returncode == 0, ended.stderr
+
+
+CORES = """
+import os, time
+from tests.runtime.cpu.llvm.test_thread_pool import run
+before = set(os.listdir("/proc/self/task"))
+run(100_003, 13)
+workers = [int(number) for number in set(os.listdir("/proc/self/task")) - before]
+all_cores = os.sched_getaffinity(0)
+chosen = [all_cores, {max(all_cores)}]  # as they are, and as somebody narrows them
+for cores in chosen:
+    for worker in workers:
+        os.sched_setaffinity(worker, cores)
+    for _ in range(20):
+        time.sleep(2e-3)  # they sleep by then
+        run(100_003, 13)
+    time.sleep(2e-3)
+    print([os.sched_getaffinity(worker) == cores for worker in workers], os.sched_getaffinity(0) == all_cores)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="threads have no cores of their own here")
+def test_threads_that_were_woken_may_run_where_they_could_before() -> None:
+    ended = run_python(CORES, DL4ALL_THREADS="3")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["[True, True] True"] * 2
 
 
 FORKS = (
