@@ -13,6 +13,7 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable, Hashable
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from dl4all.errors import ArgumentError, DeviceLostError, Dl4allError, GradientError
@@ -59,6 +60,13 @@ MOST_TRACES = 6
 
 MOST_PENDING = 64
 """Kinds of arguments that were traced and not compiled yet; the oldest are forgotten."""
+
+COMPILERS = "dl4all.compilers"
+"""The group of entry points by which packages bring other compilers: functions of what is to be compiled."""
+
+BUILT_IN = (EntryPoint("iree", "dl4all.onnx.iree_compiler:IreeModule", COMPILERS),)
+OF_PYTORCH = ("inductor", "aot_eager", "cudagraphs", "onnxrt", "openxla", "tvm")
+"""PyTorch's names of compilers, which scripts give; they change nothing."""
 
 CALLER = 5
 """Frames from a warning to the caller of a compiled function."""
@@ -376,15 +384,18 @@ def compile(
         mode: ``"default"`` or None; ``"reduce-overhead"`` prefers convolutions of one kernel, for networks
             whose launches take longer than what they compute; ``"max-autotune"`` measures the kernels for
             the shapes at hand in the first call, for at most a minute.
-        fullgraph, dynamic, backend, options: are taken for PyTorch's sake and change nothing: there is one
-            compiler, each combination of shapes is compiled by itself, and what cannot be runs as always.
+        fullgraph, dynamic, options: are taken for PyTorch's sake and change nothing: each combination of
+            shapes is compiled by itself, and what cannot be runs as always.
+        backend: another compiler: ``"iree"`` for the results of a module, within ``dl.no_grad()``
+            (:class:`~dl4all.onnx.iree_compiler.IreeModule`), or one that a package brings as an entry point
+            of the group ``dl4all.compilers``. Names of PyTorch's compilers change nothing.
         disable: return the function itself; so does ``backend="eager"``.
 
     Returns:
         A callable that computes the same. ``reset()`` frees what it has compiled.
 
     Raises:
-        ArgumentError: it cannot be called, or there is no such mode.
+        ArgumentError: it cannot be called, or there is no such mode or compiler.
 
     Example:
         >>> import dl4all as dl
@@ -403,4 +414,20 @@ def compile(
         raise ArgumentError(f"[compile] expected a function or a module, got {type(function).__name__}")
     if disable or backend == "eager" or isinstance(function, Compiled):
         return function
+    if isinstance(backend, str) and backend not in OF_PYTORCH:
+        return _compiler(backend)(function)
     return Compiled(function, mode)
+
+
+def _compiler(name: str) -> Callable[[Any], Any]:
+    """Another compiler.
+
+    Raises:
+        ArgumentError: there is none of this name.
+    """
+    found = {entry.name: entry for entry in (*entry_points(group=COMPILERS), *BUILT_IN)}
+    if name not in found:
+        known = ", ".join(repr(one) for one in (*sorted(found), "eager", *OF_PYTORCH))
+        raise ArgumentError(f"[compile] there is no compiler {name!r}; there are {known}")
+    made: Callable[[Any], Any] = found[name].load()
+    return made
