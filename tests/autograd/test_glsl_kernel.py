@@ -209,7 +209,7 @@ void main() {
     source = Path(__file__).read_text().splitlines()
     line = next(n for n, text in enumerate(source, 1) if text == "    y[0] = undeclared_name;")
     assert f"line 5 ({__file__}:{line}): y[0] = undeclared_name;" in str(caught.value)
-    assert "/tmp" not in str(caught.value)
+    assert ".comp:" not in str(caught.value)  # of a file that is gone
 
 
 READS_TOO_MUCH = SCALED_PRODUCT.replace("readonly buffer B", "buffer B")
