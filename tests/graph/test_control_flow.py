@@ -119,8 +119,8 @@ def test_branches_see_parameters_and_what_the_call_has_made(device: str) -> None
     )
 
 
-def test_a_loop_takes_as_many_turns_as_its_values_ask_for(device: str) -> None:
-    turns = []
+def test_a_loop_iterates_as_often_as_its_values_ask_for(device: str) -> None:
+    counts = []
 
     def function(a: Any) -> Any:
         def step(x: Any, a: Any, count: Any) -> Any:
@@ -136,24 +136,24 @@ def test_a_loop_takes_as_many_turns_as_its_values_ask_for(device: str) -> None:
         x, count = a, 0
         while ((x * x - a).abs() > 1e-3 * a).any():
             x, count = (x + a / x) / 2, count + 1
-        turns.append(count)
+        counts.append(count)
         return x * (1 + count)
 
     def draw(number: int) -> list[Any]:
         return [np.random.default_rng(number).random((2, 3), np.float32) * np.float32(10**number) + 0.5]
 
     check(function, reference, device, draw)
-    assert len(set(turns)) > 3
+    assert len(set(counts)) > 3
 
 
-def test_a_loop_of_no_turns_returns_what_it_was_given(device: str) -> None:
+def test_a_loop_of_no_iterations_returns_what_it_was_given(device: str) -> None:
     def function(x: Any) -> Any:
         return dl.while_loop(lambda x: x.sum() > 1e9, lambda x: (x * 2,), (x,))[0] * 3
 
     check(function, lambda x: x * 3, device, normal((4,)))
 
 
-@pytest.mark.parametrize("most", [0, 64], ids=["turns", "unrolled"])
+@pytest.mark.parametrize("most", [0, 64], ids=["iterated", "unrolled"])
 @pytest.mark.parametrize(
     ("shape", "dim", "reverse"),
     [((5, 3), 0, False), ((3, 5), 1, True), ((2, 1, 3), -2, True), ((2, 3, 4), -1, False)],
@@ -200,7 +200,7 @@ def test_they_are_pytorchs_operators(device: str) -> None:
         np.testing.assert_allclose(got_x.numpy(), torch.cond((theirs * sign).sum() > 0, *branches, (theirs,)))
 
 
-@pytest.mark.parametrize("most", [0, 64], ids=["turns", "unrolled"])
+@pytest.mark.parametrize("most", [0, 64], ids=["iterated", "unrolled"])
 def test_scan_over_a_cell_trains(device: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recurrent network by `scan`, as a compiled step of training, beside the plain one."""
     monkeypatch.setattr(control_flow, "MOST_UNROLLED", most)
@@ -245,7 +245,7 @@ def test_structures_go_in_and_come_out(device: str) -> None:
 
 
 def test_a_node_lies_between_graphs_that_are_replayed(device: str) -> None:
-    """All but the turns is one recording before and one behind."""
+    """All but the node is one recording before and one behind."""
 
     def function(x: Any) -> Any:
         h = (x * 2 + 1).relu()
@@ -299,8 +299,29 @@ def test_second_derivatives_are_taken_uncompiled(device: str) -> None:
             np.testing.assert_allclose(compiled(x).numpy(), function(x).numpy(), rtol=1e-5)
 
 
+def test_functions_compute_as_the_autocast_around_them_says(device: str) -> None:
+    layers = [dl.nn.Linear(8, 8).to(device) for _ in range(2)]
+
+    def function(x: Any) -> Any:
+        with dl.autocast(dl.device(device).type, dtype=dl.bfloat16):
+            y = dl.cond(x.sum() > 0, layers[0], layers[1], (x,))
+        return y.float().square().mean()
+
+    compiled = dl.compile(function)
+    for number in range(CALLS):
+        x = dl.tensor(normal((4, 8))(number)[0], device=device)
+        got, expected = (
+            [run(x), *dl.autograd.grad(run(x), layers[0].weight, allow_unused=True)]
+            for run in (compiled, function)
+        )
+        np.testing.assert_allclose(got[0].item(), expected[0].item(), rtol=1e-5)
+        if expected[1] is not None:
+            np.testing.assert_allclose(got[1].numpy(), expected[1].numpy(), rtol=1e-2, atol=1e-3)
+    assert specializations(compiled) == 1
+
+
 def test_gradients_of_calls_that_overlap(device: str) -> None:
-    """Two calls before the gradients of either: what is kept of the turns is that of the later one."""
+    """Two calls before the gradients of either: the history that is kept is that of the later one."""
 
     def function(x: Any, y: Any) -> Any:
         return dl.cond(x.sum() > 0, lambda x, y: (x * y).exp(), lambda x, y: x.sin() * y * y, (x, y)) * 2
