@@ -102,6 +102,10 @@ class Listener:
     def leaf_gradient(self, leaf: Any) -> None:
         """A leaf is to get a gradient."""
 
+    def condition(self, tensor: Any, value: bool) -> None:
+        """The host has read the one element of a tensor, and may do one thing or another by it."""
+        self.refused("reads elements of a tensor on the host")
+
     def stays(self, storage: Storage) -> bool:
         """Whether the memory will be the same in the next call."""
         return True
@@ -218,6 +222,15 @@ def leaf_gradient(leaf: Any) -> None:
     """Tell that a leaf is to get a gradient."""
     for listener in here() if active else ():
         listener.leaf_gradient(leaf)
+
+
+def condition(tensor: Any) -> bool:
+    """The one element of a tensor as a bool, by which the host may do one thing or another."""
+    with suspended():
+        value = bool(tensor.item())
+    for listener in here() if active else ():
+        listener.condition(tensor, value)
+    return value
 
 
 def stays(storage: Storage) -> bool:

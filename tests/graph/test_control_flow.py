@@ -11,6 +11,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.graph.run import compiled as compiled_module
 from dl4all.graph.run import control_flow
 from dl4all.graph.run.compiled import Compiled, CompileWarning
 from dl4all.graph.run.executable import Executable
@@ -410,3 +411,78 @@ def test_bad_input_is_named(device: str) -> None:
         dl.scan(lambda c, x: (c, x.sum()), x, x, dim=1)
     with pytest.raises(ArgumentError, match="expected tensors to cut in xs, got none"):
         dl.scan(lambda c, x: (c, x), x, ())
+
+
+def test_an_if_on_a_value_has_a_graph_for_each_path(device: str) -> None:
+    """In each call the value is looked at, and where it is another one the other graph runs."""
+    layer = dl.nn.Linear(4, 4).to(device)
+
+    def function(x: Any) -> Any:
+        y = layer(x) * 2
+        y = y.exp() if y.sum() > 0 else y - 1
+        if not (y.abs() > 3).any():
+            y = y * 5
+        return y * y
+
+    compiled = dl.compile(function)
+    seen = set()
+    for number in range(40):
+        x = dl.tensor(normal((2, 4))(number)[0], device=device).requires_grad_()
+        results = []
+        for run in (compiled, function):
+            result = run(x)
+            results.append([result.detach().numpy()])
+            results[-1] += [g.numpy() for g in dl.autograd.grad(result.sum(), [x, layer.weight])]
+        for one, other in zip(*results, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+        seen.add(specializations(compiled))
+    assert max(seen) >= 2
+    assert all(
+        sum(node.name == "condition" for node in found.graph.nodes) == 2
+        for known in compiled.specializations.values()
+        for found in known
+    )
+
+
+def test_more_paths_than_graphs_run_uncompiled(device: str) -> None:
+    def function(x: Any) -> Any:
+        while x.sum() < 100:
+            x = x * 1.5
+        return x
+
+    compiled = dl.compile(function)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CompileWarning)
+        for number in range(60):
+            x = dl.ones(3, device=device) * (1 + number % 12) * 2.0 ** -(number // 5)
+            np.testing.assert_allclose(compiled(x).numpy(), function(x).numpy(), rtol=1e-5)
+    assert specializations(compiled) <= compiled_module.MOST_SPECIALIZATIONS
+    assert len(caught) <= 1
+
+
+@pytest.mark.parametrize("effect", ["an optimizer", "in place", "random numbers"])
+def test_an_if_in_a_call_with_effects_runs_uncompiled(device: str, effect: str) -> None:
+    """A graph that finds another value has computed for nothing, so that nothing of it may be seen."""
+    layer = dl.nn.Linear(3, 1).to(device)
+    optimizer = dl.optim.SGD(layer.parameters(), lr=0.1)
+    total = dl.zeros(3, device=device)
+
+    def function(x: Any) -> Any:
+        if effect == "an optimizer":
+            optimizer.zero_grad()
+            layer(x).sum().backward()
+        elif effect == "in place":
+            total.add_(x.sum(0))
+        else:
+            x = x + dl.rand(3, device=device)
+        y = x * 2 if x.sum() > 0 else x * 3
+        optimizer.step()
+        return y.detach()
+
+    compiled = dl.compile(function)
+    x = dl.tensor(normal((2, 3))(1)[0], device=device)
+    with pytest.warns(CompileWarning, match="reads elements of a tensor on the host .*test_control_flow"):
+        compiled(x)
+    for _ in range(3):
+        compiled(x)
+    assert not specializations(compiled)

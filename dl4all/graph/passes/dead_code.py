@@ -26,7 +26,7 @@ def dead_code(graph: Graph) -> Graph:
     needed: set[Value] = {*graph.kept, *(output.value for output in graph.outputs)}
     live = list[Node]()
     for node in reversed(graph.nodes):
-        if needed.isdisjoint(node.writes):
+        if node.writes and needed.isdisjoint(node.writes):  # one that writes nothing is there for its effect
             continue
         live.append(node)
         needed.difference_update(node.writes)

@@ -30,7 +30,7 @@ from dl4all.graph.run.specialization import (
 from dl4all.graph.tracing.gradient_state import GradientState, HistoryWatch, gradient
 from dl4all.graph.tracing.guards import GuardedMemory, Guards, Wrapper
 from dl4all.graph.tracing.structure import flatten, mapped
-from dl4all.graph.tracing.trace import Tracer, run
+from dl4all.graph.tracing.trace import OtherCondition, Tracer, run
 from dl4all.ops.conv.algorithms import preferring_one_kernel
 from dl4all.ops.core import autocast, tape
 from dl4all.ops.core.arguments.mixed_devices import brought
@@ -136,9 +136,15 @@ class Compiled(Wrapper, Generic[P, T]):
         tensors += [grad for t in tensors if (grad := gradient(t)) is not None]
         key = structure, _kinds(tensors), _settings()
         with self._lock:
-            for found in self.specializations.get(key, ()):
+            known = self.specializations.get(key, [])
+            for found in tuple(known):
                 if found.holds(tensors):
-                    return found(tensors)  # type: ignore[no-any-return]
+                    with contextlib.suppress(OtherCondition):
+                        result = found(tensors)
+                        if known[0] is not found:  # conditions are often as they were in the call before
+                            known.remove(found)
+                            known.insert(0, found)
+                        return result  # type: ignore[no-any-return]
         weight = self._weights[key]() if key in self._weights else None
         if weight is not None and not weight.device.is_cpu:
             args, kwargs = self._brought((args, kwargs), weight.device)
@@ -240,7 +246,7 @@ class Compiled(Wrapper, Generic[P, T]):
             self._give_up(key, str(problem))
             return result
         # A call that adds to gradients is another one than that which makes them, and they may take turns.
-        kind = key, state.have_gradients
+        kind = key, (state.have_gradients, *tracer.path)
         count, before = self._traces.pop(kind, (0, None))
         while len(self._traces) >= MOST_PENDING:
             self._traces.pop(next(iter(self._traces)))

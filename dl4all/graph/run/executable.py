@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -77,6 +77,7 @@ class _Sequence:
         self.commands: list[Dispatch] = []
         self._templates: dict[int, _Template] = {}
         self._users: dict[Hashable, list[int]] = defaultdict(list)  # positions of commands by region
+        self._spans: dict[Hashable, Span] = {}  # of the regions, as the commands have them
         self.recording: Recording | None = None
 
     def add(
@@ -91,6 +92,7 @@ class _Sequence:
                 if span.buffer is whole.buffer and 0 <= span.offset - whole.offset < max(whole.nbytes, 1):
                     moving.append((place, key, span.offset - whole.offset))
                     self._users[key].append(position)
+                    self._spans[key] = whole
                     break
         if moving or varying:
             self._templates[position] = _Template(tuple(moving), varying)
@@ -101,22 +103,25 @@ class _Sequence:
             self.recording = self._device.recordings.record(self.commands, self._templates)
             weakref.finalize(self, self._device.recordings.retire, self.recording).atexit = False
 
-    def replay(self, regions: Mapping[Hashable, Span], moved: Collection[Hashable], numbers: Numbers) -> None:
-        """Run the commands, where regions have moved and with the numbers of this call."""
-        changed = {position for key in moved for position in self._users.get(key, ())}
-        changed.update(p for p, template in self._templates.items() if template.varying)
-        changes = {position: self._command(position, regions, numbers) for position in sorted(changed)}
+    def replay(self, regions: Mapping[Hashable, Storage], numbers: Numbers) -> None:
+        """Run the commands, on the memory and with the numbers of this call."""
+        changed = {position for position, template in self._templates.items() if template.varying}
+        for key, span in self._spans.items():
+            if span != regions[key].span:
+                changed.update(self._users[key])
+        self._spans = {key: regions[key].span for key in self._spans}
+        changes = {position: self._command(position, numbers) for position in sorted(changed)}
         if self.recording is not None:
             self._device.recordings.replay(self.recording, changes)
         else:
             self._device.recordings.run_commands(self.commands)
 
-    def _command(self, position: int, regions: Mapping[Hashable, Span], numbers: Numbers) -> Dispatch:
+    def _command(self, position: int, numbers: Numbers) -> Dispatch:
         """A command for the memory and the numbers of this call."""
         template, command = self._templates[position], self.commands[position]
         spans, push = list(command.spans), command.push
         for place, key, offset in template.moving:
-            whole = regions[key]
+            whole = self._spans[key]
             spans[place] = Span(whole.buffer, whole.offset + offset, spans[place].nbytes)
         if template.varying:
             words = bytearray(push)
@@ -180,7 +185,6 @@ class Executable:
         self._layout, self._state_bytes = _block(graph, device)
         self._plans = MultiTensor()
         self._steps: list[_Sequence | HostCall] = []
-        self._regions: dict[Hashable, Span] = {}
 
     def _plan(self, nodes: Sequence[Node]) -> Arena | None:
         needed = lifetimes(self.graph, nodes)
@@ -257,7 +261,6 @@ class Executable:
                     self._steps.append(last := _Sequence(self.device))
                 for dispatch, varying in self._dispatches(command, memory):
                     last.add(dispatch, varying, regions)
-        self._regions = {key: storage.span for key, storage in regions.items()}
         for step in self._steps:
             if isinstance(step, _Sequence):
                 step.record()
@@ -306,13 +309,11 @@ class Executable:
     def _replay(
         self, regions: Mapping[Hashable, Storage], memory: Mapping[int, Storage], numbers: Numbers
     ) -> None:
-        moved = [key for key, storage in regions.items() if self._regions[key] != storage.span]
-        self._regions.update((key, regions[key].span) for key in moved)
         for step in self._steps:
             if isinstance(step, HostCall):
                 self._call(step, memory)
             else:
-                step.replay(self._regions, moved, numbers)
+                step.replay(regions, numbers)
 
     def _call(self, call: HostCall, memory: Mapping[int, Storage]) -> None:
         """Let the host do its work on tensors in the memory of this call."""

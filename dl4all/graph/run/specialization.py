@@ -97,6 +97,10 @@ class Traced:
             self.change = "what it keeps of the tensors that it has made"
         given = self.given = [*tensors, *seeds]
         self.graph = tracer.graph(given, outputs, stays)
+        if tracer.path and (gradients or tracer.again or _writes_outside(self.graph)):
+            raise Untraceable(
+                tracer.reads_condition
+            )  # a replay that meets another condition must leave no trace
         self.inputs = {
             number: next(i for i, tensor in enumerate(given) if tracer.number_of(tensor) == number)
             for number in self.graph.inputs
@@ -306,6 +310,12 @@ class Specialization:
         if self._differentiable is not None:
             self._differentiable.record(outputs, tensors, made, numbers)
         return self._build(outputs)
+
+
+def _writes_outside(graph: Graph) -> bool:
+    """Whether a call changes memory that was there before."""
+    written = {value.buffer for node in graph.nodes for value in node.writes}
+    return any(graph.buffers[number].kind in ("captured", "input") for number in written)
 
 
 def optimized(graph: Graph, device: Device) -> Graph:

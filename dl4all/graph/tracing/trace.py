@@ -37,6 +37,7 @@ from dl4all.graph.ir.graph import (
     bound_bytes,
 )
 from dl4all.ops.core import tape
+from dl4all.ops.core.kernels.host_work import note_tensor_work
 from dl4all.ops.core.op import Op
 from dl4all.ops.core.tensor_base import Size, TensorBase
 from dl4all.scheduler import listeners
@@ -47,6 +48,21 @@ from dl4all.scheduler.listeners.capture import Capture, lock
 from dl4all.scheduler.push_constants import Again, Mark, varying
 
 T = TypeVar("T")
+
+
+class OtherCondition(Exception):
+    """A replay has met another condition than its trace: nothing that it has computed is seen."""
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """The work of a node that makes sure of a condition."""
+
+    value: bool
+
+    def __call__(self, tensor: Any) -> None:
+        if bool(tensor.item()) is not self.value:
+            raise OtherCondition
 
 
 @dataclass
@@ -75,6 +91,8 @@ class Tracer(Capture):
         self.device = device
         self._given = frozenset(map(id, given))
         self.refusal = ""  # why what was captured cannot be replayed, and where
+        self.path: list[bool] = []  # the conditions that the host has read
+        self.reads_condition = ""  # what a refusal says of the first of them
         self.nodes: list[Node] = []
         self.storages: list[weakref.ref[Storage]] = []  # by number of their buffer
         self.outside: dict[int, Storage] = {}  # memory that was there before
@@ -195,6 +213,14 @@ class Tracer(Capture):
 
     def leaf_gradient(self, leaf: Any) -> None:
         self.leaves[id(leaf)] = leaf
+
+    def condition(self, tensor: Any, value: bool) -> None:
+        if self._is_beside(tensor.device):
+            return
+        if not self.path:
+            self.reads_condition = "reads elements of a tensor on the host" + calling_line()
+        self.path.append(value)
+        note_tensor_work("condition", _Condition(value), [], [tensor], [])
 
     def stays(self, storage: Storage) -> bool:
         number = self._numbers.get(getattr(storage, "_whole", None) or storage)
