@@ -46,7 +46,7 @@ class IreeModule(Wrapper):
                     "[compile] backend='iree' takes a module, or a function that sees no tensors but its "
                     "arguments; make a module of it that has them as parameters or buffers"
                 )
-            module = _Function(module)
+            module = _FunctionModule(module)
         self._module = module
         self._made: dict[Hashable, tuple[tuple[int, ...], Callable[[Sequence[Any]], list[Any]]]] = {}
 
@@ -87,7 +87,7 @@ class IreeModule(Wrapper):
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-class _Function(Module):
+class _FunctionModule(Module):
     """A function as a module without weights."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -138,7 +138,7 @@ def compiled(module: Module, tensors: Sequence[Any]) -> Callable[[Sequence[Any]]
 
 
 def _target(runtime: Any, device: Device) -> tuple[str, Any, Any]:
-    """What IREE compiles for, its driver, and the number that the device has there.
+    """The target that IREE compiles for, its driver, and the number that the device has there.
 
     Raises:
         ArgumentError: it has none.

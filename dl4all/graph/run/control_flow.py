@@ -81,7 +81,7 @@ def cond(pred: Any, true_fn: Function, false_fn: Function, operands: Sequence[An
 
 
 def while_loop(cond_fn: Function, body_fn: Function, carried_inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """What is left when ``carried = body_fn(*carried)`` has run for as long as ``cond_fn(*carried)`` holds.
+    """The last of ``carried = body_fn(*carried)``, repeated for as long as ``cond_fn(*carried)`` holds.
 
     Within :func:`dl4all.compile` both functions are compiled, and each call iterates as often as its values
     ask for. What is said of the functions of :func:`cond` holds for these.
@@ -258,7 +258,7 @@ def _slices(xs: Any, dim: int, reverse: bool) -> list[Any]:
 
 
 def _placed(collected: Any, axis: int, reverse: bool) -> Any:
-    """What was collected along axis 0, in the order and along the axis of the slices.
+    """The tensor that was collected along axis 0, in the order and along the axis of the slices.
 
     Raises:
         ShapeError: it has too few axes.

@@ -279,7 +279,7 @@ def _contents(cell: types.CellType) -> Any:
 
 
 def _place(tensors: Tensors) -> Any:
-    """Where tensors lie, which tells the inputs of one call from those of another that is alive."""
+    """The memory of tensors, which tells the inputs of one call from those of another that is alive."""
     return tuple(
         tensor.storage.address if tensor.device.is_host else tensor.storage.span for tensor in tensors
     )

@@ -65,7 +65,7 @@ class _Template(NamedTuple):
     varying: tuple[VaryingWord, ...]
 
 
-class _Sequence:
+class _CommandSequence:
     """Commands without a call of the host in between, which are recorded together.
 
     Args:
@@ -184,7 +184,7 @@ class Executable:
         self._outputs = tuple(sorted(n for n, b in graph.buffers.items() if b.kind == "output"))
         self._layout, self._state_bytes = _block(graph, device)
         self._plans = MultiTensor()
-        self._steps: list[_Sequence | HostCall] = []
+        self._steps: list[_CommandSequence | HostCall] = []
 
     def _plan(self, nodes: Sequence[Node]) -> Arena | None:
         needed = lifetimes(self.graph, nodes)
@@ -198,12 +198,12 @@ class Executable:
     @property
     def dispatches(self) -> int:
         """The number of dispatches of a call."""
-        return sum(len(step.commands) for step in self._steps if isinstance(step, _Sequence))
+        return sum(len(step.commands) for step in self._steps if isinstance(step, _CommandSequence))
 
     @property
     def recordings(self) -> list[Recording]:
-        """What a call replays, in order; nothing before the first call, or where the backend does not."""
-        found = (step.recording for step in self._steps if isinstance(step, _Sequence))
+        """The recordings of a call, in order; none before the first one, or where the backend has none."""
+        found = (step.recording for step in self._steps if isinstance(step, _CommandSequence))
         return [recording for recording in found if recording is not None]
 
     def __call__(self, inputs: Sequence[Storage], numbers: GiveNumbers) -> dict[int, Storage]:
@@ -257,12 +257,12 @@ class Executable:
                     self._steps.append(command)
                     continue
                 last = self._steps[-1] if self._steps else None
-                if not isinstance(last, _Sequence):
-                    self._steps.append(last := _Sequence(self.device))
+                if not isinstance(last, _CommandSequence):
+                    self._steps.append(last := _CommandSequence(self.device))
                 for dispatch, varying in self._dispatches(command, memory):
                     last.add(dispatch, varying, regions)
         for step in self._steps:
-            if isinstance(step, _Sequence):
+            if isinstance(step, _CommandSequence):
                 step.record()
 
     def _dispatches(

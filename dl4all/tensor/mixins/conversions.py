@@ -7,9 +7,9 @@ from typing import Any, TypeVar, overload
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.kernels.host_work import condition
 from dl4all.ops.core.memory_format import MemoryFormat
 from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
-from dl4all.scheduler import listeners
 from dl4all.scheduler.device.current import cuda_device
 from dl4all.tensor.arguments import NamedDType
 from dl4all.tensor.mixins import numpy_protocols
@@ -47,7 +47,7 @@ class Conversions(TensorBase):
             >>> bool(dl.tensor([2.0]))
             True
         """
-        return listeners.condition(self) if listeners.captured() else bool(self.item())
+        return condition(self)
 
     def __float__(self: Any) -> float:
         """The one element as a float; waits for the device.

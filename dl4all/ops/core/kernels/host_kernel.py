@@ -28,6 +28,7 @@ from dl4all.ops.core.tensor_base import Shape, Size, TensorBase, contiguous_stri
 from dl4all.runtime import fork
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import IrModule
+from dl4all.runtime.profiler import recorder
 from dl4all.scheduler.device.device import Device
 
 LONG = 200_000
@@ -101,6 +102,12 @@ def host_kernel(
         return prepare
 
     return declare
+
+
+def recorded(name: str, function: Callable[..., object], device: Device) -> Callable[..., object]:
+    """A function that computes on the host, which records itself where a profile is taken."""
+    active = recorder.active
+    return function if active is None else active.on_host(name, function, device.name)
 
 
 def kernel_of(name: str) -> Prepare | None:

@@ -16,11 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.ops.core.arguments.tensor_argument import Elements, TensorArgument
-from dl4all.ops.core.kernels.host_kernel import REFUSED, ArrayLayout, HostLaunch, kernel_of, layout_of
+from dl4all.ops.core.kernels.host_kernel import (
+    REFUSED,
+    ArrayLayout,
+    HostLaunch,
+    kernel_of,
+    layout_of,
+    recorded,
+)
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host, host_array
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
-from dl4all.runtime.profiler import recorder
 from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.push_constants import Mark, VaryingFloat, VaryingInt
@@ -121,7 +127,7 @@ def note_tensor_work(
     reads: Sequence[TensorBase],
     writes: Sequence[TensorBase],
 ) -> None:
-    """Tell those who capture of work that was done for them: ``function(*reads, *writes)`` does it again.
+    """Tell listeners of work that was done for them: ``function(*reads, *writes)`` does it again.
 
     Args:
         name: says what it does, for readers of graphs.
@@ -133,6 +139,11 @@ def note_tensor_work(
     tensors = (*seen, *reads, *writes)
     work = TensorWork(function, len(seen), reads[0].device, type(reads[0]).result_class)
     _captured(name, work, tensors, len(seen) + len(reads), (), None, None)
+
+
+def condition(tensor: Any) -> bool:
+    """The one element of a tensor as a bool, by which the host may do one thing or another."""
+    return listeners.condition(tensor) if listeners.captured() else bool(tensor.item())
 
 
 TENSOR = object()
@@ -229,11 +240,9 @@ def host_work(
         launch.run_on(tensors[0].device, places, numbers, name)
         return
     arrays = list(map(host_array, tensors))
-    active = recorder.active
-    if active is not None:
-        function = active.on_host(name, function, tensors[0].device.name)
+    run = recorded(name, function, tensors[0].device)
     with np.errstate(all="ignore"):
-        function(*arrays, *numbers)
+        run(*arrays, *numbers)
 
 
 def takes_in_one_pass(name: str, input: TensorBase, *others: TensorBase | None) -> bool:
