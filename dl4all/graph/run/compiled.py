@@ -139,12 +139,13 @@ class Compiled(Wrapper, Generic[P, T]):
             known = self.specializations.get(key, [])
             for found in tuple(known):
                 if found.holds(tensors):
-                    with contextlib.suppress(OtherCondition):
+                    try:
                         result = found(tensors)
-                        if known[0] is not found:  # conditions are often as they were in the call before
-                            known.remove(found)
-                            known.insert(0, found)
-                        return result  # type: ignore[no-any-return]
+                    except OtherCondition:
+                        continue
+                    if known[0] is not found:  # conditions are often as they were in the call before
+                        self.specializations[key] = [found, *(one for one in known if one is not found)]
+                    return result  # type: ignore[no-any-return]
         weight = self._weights[key]() if key in self._weights else None
         if weight is not None and not weight.device.is_cpu:
             args, kwargs = self._brought((args, kwargs), weight.device)

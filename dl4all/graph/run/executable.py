@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -237,7 +237,7 @@ class Executable:
                 made[number] = regions[number] = self.device.allocate(
                     self.graph.buffers[number].nbytes, "compiled"
                 )
-        memory = {**self._memory, **dict(zip(self.graph.inputs, inputs, strict=True)), **made}
+        memory = ChainMap[Any, Storage](made, regions, self._memory)
         if not self._steps:
             self._prepare(regions, memory)
         self._replay(regions, memory, numbers())
@@ -251,19 +251,21 @@ class Executable:
 
     def _prepare(self, regions: Mapping[Hashable, Storage], memory: Mapping[int, Storage]) -> None:
         """Make the commands for the memory of the first call, and record them."""
+        steps = list[_CommandSequence | HostCall]()
         for node in self.graph.nodes:
             for command in node.commands:
                 if isinstance(command, HostCall):
-                    self._steps.append(command)
+                    steps.append(command)
                     continue
-                last = self._steps[-1] if self._steps else None
+                last = steps[-1] if steps else None
                 if not isinstance(last, _CommandSequence):
-                    self._steps.append(last := _CommandSequence(self.device))
+                    steps.append(last := _CommandSequence(self.device))
                 for dispatch, varying in self._dispatches(command, memory):
                     last.add(dispatch, varying, regions)
-        for step in self._steps:
+        for step in steps:
             if isinstance(step, _CommandSequence):
                 step.record()
+        self._steps = steps
 
     def _dispatches(
         self, command: Any, memory: Mapping[int, Storage]

@@ -97,10 +97,9 @@ class Traced:
             self.change = "what it keeps of the tensors that it has made"
         given = self.given = [*tensors, *seeds]
         self.graph = tracer.graph(given, outputs, stays)
+        # A replay that meets another condition is given up, and must have had no effect by then.
         if tracer.path and (gradients or tracer.again or _writes_outside(self.graph)):
-            raise Untraceable(
-                tracer.reads_condition
-            )  # a replay that meets another condition must leave no trace
+            raise Untraceable(tracer.reads_condition)
         self.inputs = {
             number: next(i for i, tensor in enumerate(given) if tracer.number_of(tensor) == number)
             for number in self.graph.inputs
