@@ -373,7 +373,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "GradScaler": "dl.amp.GradScaler",
         "ModuleDict": "dl.nn.ModuleDict",
         "ParameterDict": "dl.nn.ParameterDict",
-        "cond": "if and else",
         "conj": "x itself: there are no complex numbers",
         "default_generator": "dl.manual_seed, dl.get_rng_state and dl.set_rng_state",
         "detach": "x.detach()",
@@ -387,7 +386,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "set_anomaly_enabled": "dl.autograd.detect_anomaly",
         "solve": "numpy.linalg.solve on x.numpy()",
         "split_with_sizes": "x.split(sizes)",
-        "while_loop": "while",
     },
     "torch.Tensor": {
         "apply_": "dl ops, or x.numpy()",
