@@ -401,8 +401,8 @@ def _core_functions() -> list[Any]:
     """
     if not hasattr(os, "sched_getaffinity"):
         return []
-    library = ctypes.CDLL(None)
-    return [library.sched_getcpu, library.sched_getaffinity, library.sched_setaffinity]
+    library, names = ctypes.CDLL(None), ("sched_getcpu", "sched_getaffinity", "sched_setaffinity")
+    return [getattr(library, name) for name in names] if all(hasattr(library, n) for n in names) else []
 
 
 def _address(function: Any) -> int:
