@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import operator
 import tempfile
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class IreeModule(Wrapper):
                 )
             module = _FunctionModule(module)
         self._module = module
-        self._made: dict[Hashable, tuple[tuple[int, ...], Callable[[Sequence[Any]], list[Any]]]] = {}
+        self._made: dict[Hashable, _Made] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(object.__getattribute__(self, "_module"), name)
@@ -70,21 +71,35 @@ class IreeModule(Wrapper):
         """
         if not tensors or not all(isinstance(tensor, TensorBase) for tensor in tensors):
             raise ArgumentError("[compile] backend='iree' takes tensors as arguments, and at least one")
-        weights = [*self._module.parameters(), *self._module.buffers()]
-        if tape.state.enabled and any(tensor.requires_grad for tensor in (*weights, *tensors)):
+        device = tensors[0].device
+        key = (device, *((tensor.shape, tensor.dtype, tensor.device) for tensor in tensors))
+        made = self._made.get(key)
+        if made is not None and not made.holds():
+            made = None
+        guards = Guards({"the module": self._module}) if made is None else made.guards
+        if tape.state.enabled and any(tensor.requires_grad for tensor in (*guards.tensors, *tensors)):
             raise GradientError(
                 "[compile] backend='iree' computes no gradients; call it within dl.no_grad(), or compile "
                 "the module without it"
             )
-        device = tensors[0].device
-        key = (device, *((tensor.shape, tensor.dtype, tensor.device) for tensor in tensors))
-        versions = tuple(tensor.storage.version for tensor in weights)
-        made = self._made.get(key)
-        if made is None or made[0] != versions:
-            made = self._made[key] = versions, compiled(self._module, tensors)
-        results = made[1]([tensor.on_host() for tensor in tensors])
+        if made is None:
+            versions = tuple(tensor.storage.version for tensor in guards.tensors)
+            made = self._made[key] = _Made(guards, versions, compiled(self._module, tensors))
+        results = made.run([tensor.on_host() for tensor in tensors])
         outputs = [from_host(type(tensors[0]).result_class, array, device, copy=True) for array in results]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+class _Made(NamedTuple):
+    """Compiled code, and the state of the module that it is for."""
+
+    guards: Guards
+    versions: tuple[int, ...]
+    run: Callable[[Sequence[Any]], list[Any]]
+
+    def holds(self) -> bool:
+        present = (tensor.storage.version for tensor in self.guards.tensors)
+        return self.guards.holds() and all(map(operator.eq, present, self.versions))
 
 
 class _FunctionModule(Module):

@@ -64,6 +64,13 @@ def test_each_kind_of_arguments_and_each_state_of_the_weights_is_compiled_once(
         module.weight.mul_(2)
         np.testing.assert_allclose(run(x).numpy(), module(x).numpy(), rtol=1e-5, atol=1e-6)
     assert len(made) == 3
+    module.weight = dl.nn.Parameter(dl.ones(2, 3, device="cpu"))
+    with dl.no_grad():
+        np.testing.assert_allclose(run(x).numpy(), module(x).numpy(), rtol=1e-5, atol=1e-6)
+    assert len(made) == 4
+    module.train()
+    with dl.no_grad(), pytest.raises(GraphError, match="training mode"):
+        run(x)
 
 
 def test_functions_of_tensors_with_several_results() -> None:
