@@ -39,7 +39,6 @@ from dl4all.scheduler import fallback
 
 DTYPES = {
     "float": ("float32", "float16", "bfloat16"),
-    "double": ("float64",),
     "float16_t": ("float16",),
     "int": ("int32",),
     "int64_t": ("int64",),
@@ -255,12 +254,11 @@ class _KernelCall(Function):
         tensors = iter(ctx.saved_tensors)
         inputs = [next(tensors) if value is None else value[0] for value in ctx.values]
         outputs = list(tensors) or [None] * len(ctx.outputs)
-        grads = list(gradients)
-        like = next(operand for operand in inputs if isinstance(operand, TensorBase))
-        for position, (shape, dtype) in enumerate(ctx.outputs):
-            if grads[position] is None:
-                grads[position] = new_like(like, shape, dtype)
-                fill_with(grads[position], 0)
+        like = ctx.saved_tensors[0]
+        grads = [
+            like.new_zeros(shape, dtype=dtype) if gradient is None else gradient
+            for gradient, (shape, dtype) in zip(gradients, ctx.outputs, strict=True)
+        ]
         return None, *ctx.kernel.gradients(grads, inputs, outputs)
 
 

@@ -150,6 +150,50 @@ def test_outputs_begin_with_a_value_and_uint_reads_any_words(device: str) -> Non
         np.testing.assert_array_equal(kernel(x, 2, 9).numpy(), expected[2:9])
 
 
+COPY = """#version 450
+{extension}
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer X {{ {kind} x[]; }};
+layout(binding = 1) writeonly buffer Y {{ {kind} y[]; }};
+layout(push_constant) uniform Push {{ uint n; }};
+
+void main() {{
+    const uint i = gl_GlobalInvocationID.x;
+    if (i < n) y[n - 1 - i] = x[i];
+}}
+"""
+BYTES, HALVES = "GL_EXT_shader_8bit_storage", "GL_EXT_shader_16bit_storage"
+
+
+@pytest.mark.parametrize("name", GPUS)
+@pytest.mark.parametrize(
+    ("kind", "dtype", "extension", "feature"),
+    [
+        ("int", "int32", "", ""),
+        ("uint", "int32", "", ""),
+        ("int8_t", "int8", BYTES, "storage8"),
+        ("uint8_t", "uint8", BYTES, "storage8"),
+        ("uint8_t", "bool", BYTES, "storage8"),
+        ("int16_t", "int16", HALVES, "storage16"),
+        ("float16_t", "float16", HALVES, "storage16"),
+        ("int64_t", "int64", "GL_ARB_gpu_shader_int64", "int64"),
+    ],
+)
+def test_elements_of_each_type(name: str, kind: str, dtype: str, extension: str, feature: str) -> None:
+    need(name)
+    if feature and feature not in dl.device(name).features:
+        pytest.skip(f"{name} has no {feature}")
+    reversing = dl.kernel(
+        COPY.format(kind=kind, extension=f"#extension {extension} : require" if extension else ""),
+        name="reversing",
+        outputs=lambda x: [(x.shape, x.dtype)],
+        groups=elements,
+        push=lambda x: [("uint", x.numel())],
+    )
+    x = dl.tensor(np.random.default_rng(0).integers(0, 100, 131).astype(dtype), device=name)
+    np.testing.assert_array_equal(reversing(x).numpy(), x.numpy()[::-1])
+
+
 def test_compiled_calls_replay_it(device: str) -> None:
     kernel = scaled_product()
     step = dl.compile(lambda a, b: (kernel(a + 1, b, 2.0) * 3).sum())
@@ -284,7 +328,7 @@ def test_a_kernel_that_the_driver_refuses_runs_on_the_host(name: str) -> None:
 
 @pytest.mark.filterwarnings(f"error::{CompileWarning.__module__}.CompileWarning")
 def test_a_kernel_of_other_values_is_traced_anew(device: str) -> None:
-    """What the kernel's functions see beside tensors is as any Python value."""
+    """Values that the kernel's functions see beside tensors are guarded as any of Python's."""
     scale = {"value": 2.0}
     kernel = dl.kernel(
         SCALED_PRODUCT,
