@@ -343,6 +343,37 @@ def test_gradients_of_calls_that_overlap(device: str) -> None:
         np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-5)
 
 
+def test_functions_may_refer_to_themselves(device: str) -> None:
+    def power(x: Any, count: int = 3) -> Any:
+        return x if not count else x * power(x, count - 1)
+
+    def function(x: Any) -> Any:
+        def again(x: Any, depth: int = 2) -> Any:  # made in the call, and a part of its own closure
+            return x if not depth else again(x * 2, depth - 1)
+
+        return dl.cond(x.sum() > 0, again, power, (x,)) + 1
+
+    compiled = dl.compile(function)
+    for number in range(CALLS):
+        x = dl.tensor(normal((3,))(number)[0], device=device)
+        np.testing.assert_allclose(compiled(x).numpy(), function(x).numpy(), rtol=1e-6)
+    assert specializations(compiled) == 1
+
+
+def test_a_trace_draws_as_many_random_numbers_as_a_plain_call(device: str) -> None:
+    def function(x: Any) -> Any:
+        return dl.cond(x.sum() > -1e9, lambda x: x + dl.rand(4, device=device), lambda x: x * 2, (x,))
+
+    compiled, results = dl.compile(function), list[Any]()
+    x = dl.ones(4, device=device)
+    for run in (compiled, function):
+        dl.manual_seed(11)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CompileWarning)
+            results.append([run(x).numpy() for _ in range(3)])
+    np.testing.assert_array_equal(results[0], results[1])
+
+
 class _Holder:
     """An object that a function sees a tensor through."""
 
@@ -485,4 +516,30 @@ def test_an_if_in_a_call_with_effects_runs_uncompiled(device: str, effect: str) 
         compiled(x)
     for _ in range(3):
         compiled(x)
+    assert not specializations(compiled)
+
+
+class _Clipped(dl.autograd.Function):
+    """Its gradient depends on a value."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return g * 2 if g.sum() > 0 else g * 3
+
+
+def test_an_if_in_a_gradient_runs_uncompiled(device: str) -> None:
+    """The call of which a graph was chosen is over by then."""
+    compiled = dl.compile(lambda x, weight: _Clipped.apply(x) * weight)
+    for number in range(5):
+        x = dl.ones(3, device=device).requires_grad_()
+        weight = dl.ones(3, device=device) * (-1) ** number
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CompileWarning)
+            compiled(x, weight).sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [2.0 if number % 2 == 0 else -3.0] * 3
     assert not specializations(compiled)

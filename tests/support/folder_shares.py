@@ -17,7 +17,7 @@ from tests.support.subcases import FULL
 
 SHARES = {
     "tests/ops": 12_600, "tests/functions": 1_100, "tests/host_kernels": 1_320, "tests/tensor": 2_100,
-    "tests/graph": 1_550, "tests/nn": 1_400, "tests/pytorch": 1_300, "tests/docs": 1_420,
+    "tests/graph": 1_600, "tests/nn": 1_400, "tests/pytorch": 1_300, "tests/docs": 1_420,
     "tests/runtime": 1_050, "tests/autograd": 900, "tests/optim": 950, "tests/scheduler": 720,
     "tests/multi_device": 760, "tests/io": 450, "tests/data": 390, "tests/training": 290,
     "tests/attacks": 250, "tests/lab": 220, "tests/cli": 260, "tests/distributions": 190,

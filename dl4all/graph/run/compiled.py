@@ -137,7 +137,7 @@ class Compiled(Wrapper, Generic[P, T]):
         key = structure, _kinds(tensors), _settings()
         with self._lock:
             known = self.specializations.get(key, [])
-            for found in tuple(known):
+            for found in known:
                 if found.holds(tensors):
                     try:
                         result = found(tensors)

@@ -22,7 +22,7 @@ from dl4all.graph.run.control_flow_nodes import (
     Tensors,
     control_flow_node,
     flat,
-    set_aside,
+    on_trial,
 )
 from dl4all.graph.tracing.structure import flatten, rebuilder
 from dl4all.ops.core.limits import integer
@@ -66,7 +66,7 @@ def cond(pred: Any, true_fn: Function, false_fn: Function, operands: Sequence[An
     if not isinstance(pred, TensorBase) or not listeners.captured():
         return (true_fn if _truth("cond", pred) else false_fn)(*operands)
     _truth_shape("cond", pred)
-    with set_aside():
+    with on_trial():
         results = [function(*operands) for function in (true_fn, false_fn)]
     first, second = (_structure("cond", result) for result in results)
     if first != second:
@@ -156,7 +156,7 @@ def scan(combine_fn: Function, init: Any, xs: Any, *, dim: int = 0, reverse: boo
 
     if listeners.captured() and slices[0].shape[0] > MOST_UNROLLED:
         operands = init, _with_tensors(xs, [tensor[0] for tensor in slices])
-        with set_aside():
+        with on_trial():
             last, y = combine(*operands)
         fold = functools.partial(_fold_slices, len(carries))
         results = control_flow_node("scan", fold, (combine_fn,), operands, [*carries, *slices])

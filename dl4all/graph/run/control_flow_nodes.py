@@ -23,9 +23,9 @@ from dl4all.ops.core import autocast, tape
 from dl4all.ops.core.dtypes import FLOATING
 from dl4all.ops.core.kernels.host_work import note_tensor_work
 from dl4all.ops.core.tensor_base import TensorBase
-from dl4all.ops.memory.copy import copy_into, fill_with, new_like
+from dl4all.ops.memory.copy import copy_into, new_like
 from dl4all.ops.memory.views import contiguous
-from dl4all.ops.random.generator import State, noting
+from dl4all.ops.random.generator import Generator, State, drawing_from, noting
 from dl4all.scheduler import listeners
 
 Tensors = Sequence[Any]
@@ -179,8 +179,8 @@ def control_flow_node(
 
     def backward(grads: Sequence[Any], saved: list[Any], needs: tuple[bool, ...]) -> list[Any]:
         given = [
-            _zeros(saved[0], *kind) if gradient is None else gradient
-            for gradient, kind in zip(grads, kinds, strict=True)
+            saved[0].new_zeros(shape, dtype=dtype) if gradient is None else gradient
+            for gradient, (shape, dtype) in zip(grads, kinds, strict=True)
         ]
         wanted = tuple(needs)
         if tape.state.enabled:
@@ -230,6 +230,13 @@ def _noted(work: _Operator | _OperatorGradient, tensors: Tensors) -> list[Any]:
 def set_aside() -> Iterator[None]:
     """A block of which neither a capture nor autograd takes note."""
     with listeners.suspended(), tape.changed(enabled=False, observer=None):
+        yield
+
+
+@contextlib.contextmanager
+def on_trial() -> Iterator[None]:
+    """A block that is set aside and leaves the default generator as it is, for a look at results."""
+    with set_aside(), drawing_from(Generator()):
         yield
 
 
@@ -322,16 +329,10 @@ def _chosen(tensors: Tensors, wanted: Sequence[bool]) -> list[Any]:
     return [tensor for tensor, is_wanted in zip(tensors, wanted, strict=True) if is_wanted]
 
 
-def _zeros(like: Any, shape: Any, dtype: Any) -> Any:
-    made = new_like(like, shape, dtype)
-    fill_with(made, 0)
-    return made
-
-
 def _gradients(results: Tensors, targets: Tensors, grads: Tensors, *, again: bool = False) -> Sequence[Any]:
     """The gradients of targets from those of results; zeros where nothing flows."""
     pairs = [(one, gradient) for one, gradient in zip(results, grads, strict=True) if one.requires_grad]
     if not pairs:
-        return [_zeros(target, target.shape, target.dtype) for target in targets]
+        return [target.new_zeros(target.shape) for target in targets]
     outputs, weights = zip(*pairs, strict=True)
     return grad(outputs, targets, weights, create_graph=again, materialize_grads=True)

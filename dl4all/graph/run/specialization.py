@@ -26,7 +26,7 @@ from dl4all.graph.run.executable import Executable, Numbers
 from dl4all.graph.tracing.gradient_state import GradientState, gradient
 from dl4all.graph.tracing.guards import GuardedMemory, Guards, layout_of
 from dl4all.graph.tracing.structure import Opaque, rebuilder
-from dl4all.graph.tracing.trace import Tracer
+from dl4all.graph.tracing.trace import CONDITION, Tracer
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor.tensor import Tensor
@@ -98,7 +98,9 @@ class Traced:
         given = self.given = [*tensors, *seeds]
         self.graph = tracer.graph(given, outputs, stays)
         # A replay that meets another condition is given up, and must have had no effect by then.
-        if tracer.path and (gradients or tracer.again or _writes_outside(self.graph)):
+        first = len(tracer.nodes) if backward is None else backward.first_node
+        in_backward = any(node.name == CONDITION for node in tracer.nodes[first:])
+        if tracer.path and (gradients or tracer.again or in_backward or _writes_outside(self.graph)):
             raise Untraceable(tracer.reads_condition)
         self.inputs = {
             number: next(i for i, tensor in enumerate(given) if tracer.number_of(tensor) == number)

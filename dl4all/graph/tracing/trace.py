@@ -50,6 +50,10 @@ from dl4all.scheduler.push_constants import Again, Mark, varying
 T = TypeVar("T")
 
 
+CONDITION = "condition"
+"""The name of nodes that make sure of a value that the host has read."""
+
+
 class OtherCondition(Exception):
     """A replay has met another condition than its trace: nothing that it has computed is seen."""
 
@@ -220,7 +224,7 @@ class Tracer(Capture):
         if not self.path:
             self.reads_condition = "reads elements of a tensor on the host" + calling_line()
         self.path.append(value)
-        note_tensor_work("condition", _Condition(value), [], [tensor], [])
+        note_tensor_work(CONDITION, _Condition(value), [], [tensor], [])
 
     def stays(self, storage: Storage) -> bool:
         number = self._numbers.get(getattr(storage, "_whole", None) or storage)
