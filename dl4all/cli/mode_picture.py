@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dl4all.cli.mode_ladder import Rung
-from dl4all.errors import ArgumentError, BackendMissingError, FileFormatError
+from dl4all.io.picture_file import new_figure, save_figure
 
 COLOURS = {"compiled": "#54a24b", "op codes": "#f58518", "graph": "#88d27a"}
 PLAIN = "#4c78a8"
@@ -19,12 +19,8 @@ def draw(rungs: list[Rung], title: str, file: Path) -> None:
         BackendMissingError: matplotlib is not installed.
         FileFormatError: the file cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure  # not pyplot, which looks for a screen
-    except ImportError:
-        raise BackendMissingError("[bench] drawing needs matplotlib: pip install matplotlib") from None
     timed = [(rung.name, rung.milliseconds) for rung in rungs if rung.milliseconds is not None]
-    figure = Figure(figsize=(8, 1 + 0.45 * len(timed)), layout="constrained")
+    figure = new_figure("bench", 8, 1 + 0.45 * len(timed))
     axes = figure.add_subplot()
     names = [name for name, _ in timed]
     bars = axes.barh(names, [ms for _, ms in timed], color=[COLOURS.get(name, PLAIN) for name in names])
@@ -33,9 +29,4 @@ def draw(rungs: list[Rung], title: str, file: Path) -> None:
     axes.margins(x=0.1)
     axes.set_xlabel("ms")
     axes.set_title(title, fontsize=9, loc="left", wrap=True)
-    try:
-        figure.savefig(file)
-    except OSError as error:
-        raise FileFormatError(f"{file}: cannot be written: {error.strerror}") from None
-    except ValueError as error:
-        raise ArgumentError(f"[bench] {file}: {error}") from None
+    save_figure("bench", figure, file)

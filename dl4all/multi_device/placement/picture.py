@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dl4all.errors import ArgumentError, BackendMissingError, FileFormatError
+from dl4all.io.picture_file import new_figure, save_figure
 from dl4all.multi_device.placement.plan import Placement
 
 COLOURS = {"forward": "#4c78a8", "backward": "#f58518", "update": "#54a24b", "transfer": "#bab0ac"}
@@ -20,13 +20,10 @@ def draw(placement: Placement, file: str | Path) -> None:
         BackendMissingError: matplotlib is not installed.
         FileFormatError: the file cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure  # not pyplot, which looks for a screen
-        from matplotlib.patches import Patch
-    except ImportError:
-        raise BackendMissingError("[Placement] drawing needs matplotlib: pip install matplotlib") from None
+    figure = new_figure("Placement", 10, 1.5 + 0.6 * len(placement.stages))
+    from matplotlib.patches import Patch
+
     stages = placement.stages
-    figure = Figure(figsize=(10, 1.5 + 0.6 * len(stages)), layout="constrained")
     axes = figure.add_subplot()
     for slot in placement.slots:
         start, seconds = slot.start * 1e3, (slot.end - slot.start) * 1e3
@@ -55,9 +52,4 @@ def draw(placement: Placement, file: str | Path) -> None:
     kinds = dict.fromkeys(slot.kind for slot in placement.slots)
     patches = [Patch(color=COLOURS[kind], label=kind) for kind in kinds]
     figure.legend(handles=patches, fontsize=8, loc="outside lower right", ncols=len(patches))
-    try:
-        figure.savefig(file)
-    except OSError as error:
-        raise FileFormatError(f"{file}: cannot be written: {error.strerror}") from None
-    except ValueError as error:
-        raise ArgumentError(f"[Placement] {file}: {error}") from None
+    save_figure("Placement", figure, file)
