@@ -2,7 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 // Runs the instructions `first` to `last` - 1 of a program on one array of words, the arena. One workgroup: all of it
 // works on one instruction after the other. Programs are laid out as dl4all/graph/op_codes/instruction.py says. The
-// table of op codes gives ARITHMETIC and FUNCTIONS, which are cases of a switch, and the numbers X_CODE.
+// table of op codes gives ARITHMETIC and FUNCTIONS, which are cases of a switch, and the numbers X_CODE. ACCELERATOR: for
+// programs with loops and windows, each instruction is checked before it runs, and a dispatch that has done its share
+// leaves the rest to the next one.
 #include "math/error_function.glsl"
 #include "math/exponential.glsl"
 #include "math/logarithm.glsl"
@@ -14,8 +16,13 @@
 layout(local_size_x = SIZE) in;
 layout(binding = 0) readonly buffer Code { uint code[]; };
 layout(binding = 1) coherent buffer Arena { float arena[]; };
+#if ACCELERATOR
+layout(binding = 2) buffer State { uint state[]; };
+#endif
+#if BUFFERS > 0
 layout(binding = 2) buffer Outside0 { float outside0[]; };
 layout(binding = 3) buffer Outside1 { float outside1[]; };
+#endif
 #if BUFFERS > 2
 layout(binding = 4) buffer Outside2 { float outside2[]; };
 layout(binding = 5) buffer Outside3 { float outside3[]; };
@@ -27,16 +34,30 @@ layout(push_constant) uniform Push {
     float parameters[30];
 } p;
 
-const uint HEADER = 4;
-const uint REGISTER_WORDS = 9;
+const uint HEADER = 6;
+const uint REGISTER_WORDS = 11;
+const uint WINDOW_WORDS = 8;
 const uint INSTRUCTION_WORDS = 4;
 const uint WAIT = 1, FLAT = 2, A_STAYS = 4, B_STAYS = 8, C_STAYS = 16;
 const uint NUMBER = 1, PARAMETER = 2, NOTHING = 3;  // kinds of operands; 0 is a register
 
 shared float partial[SIZE];
+#if ACCELERATOR
+shared uint wrong;  // 1 if an index is out of range
+#endif
 
 uint lane;  // of this invocation
-uint numbers_at, instructions_at;  // in the program
+uint numbers_at, windows_at, instructions_at;  // in the program
+#if ACCELERATOR
+uvec2 iteration = uvec2(0);  // of each loop
+uint begin_at, end_at;  // the elements, or rows of a reduction, of an instruction that this dispatch computes
+#define BEGIN begin_at
+#define UP_TO(n) min(n, end_at)
+#else
+#define BEGIN 0
+#define UP_TO(n) n
+#endif
+#define EACH(i, n) for (uint i = BEGIN + lane; i < UP_TO(n); i += SIZE)
 
 // An operand: a register of the arena, or a number.
 struct Operand {
@@ -50,7 +71,13 @@ struct Operand {
 Operand flat_operand(uint word) {
     const uint kind = word >> 14, position = word & 0x3fffu;
     Operand o = Operand(kind != 0, 0.0, 0, uvec4(1), uvec4(0));
-    if (kind == 0) o.offset = code[HEADER + position * REGISTER_WORDS];
+    if (kind == 0) {
+        const uint at = HEADER + position * REGISTER_WORDS;
+        o.offset = code[at];
+#if ACCELERATOR
+        o.offset += iteration.x * code[at + 9] + iteration.y * code[at + 10];
+#endif
+    }
     if (kind == NUMBER) o.number = uintBitsToFloat(code[numbers_at + position]);
     if (kind == PARAMETER) o.number = p.parameters[min(position, 29)];
     return o;
@@ -103,7 +130,7 @@ float function(uint op, float a, float b) {
 void run_flat(uint op, uint flags, uint n, Operand y, Operand a, Operand b, Operand c) {
     const uint a_step = (flags & A_STAYS) != 0 ? 0 : 1, b_step = (flags & B_STAYS) != 0 ? 0 : 1;
     const uint c_step = (flags & C_STAYS) != 0 ? 0 : 1;
-    for (uint i = lane; i < n; i += SIZE) {
+    EACH(i, n) {
         const float a_value = element(a, i * a_step), b_value = element(b, i * b_step);
         arena[y.offset + i] = arithmetic(op, a_value, b_value, element(c, i * c_step));
     }
@@ -111,7 +138,7 @@ void run_flat(uint op, uint flags, uint n, Operand y, Operand a, Operand b, Oper
 
 void run_strided(uint op, Operand y, Operand a, Operand b, Operand c) {
     const uint n = elements(y);
-    for (uint i = lane; i < n; i += SIZE) {
+    EACH(i, n) {
         const uvec4 place = place_of(i, y.sizes);
         const float a_value = element(a, distance_of(place, a.strides));
         const float b_value = element(b, distance_of(place, b.strides));
@@ -122,7 +149,7 @@ void run_strided(uint op, Operand y, Operand a, Operand b, Operand c) {
 
 void run_function(uint op, Operand y, Operand a, Operand b) {
     const uint n = elements(y);
-    for (uint i = lane; i < n; i += SIZE) {
+    EACH(i, n) {
         const uvec4 place = place_of(i, y.sizes);
         const float a_value = element(a, distance_of(place, a.strides));
         const float b_value = element(b, distance_of(place, b.strides));
@@ -134,13 +161,18 @@ float merged(uint op, float a, float b) {
     return op == ROW_MAX_CODE ? larger(a, b) : a + b;
 }
 
+// The invocations that share a row.
+uint lanes_of(uint length, uint rows) {
+    uint lanes = 1;
+    while (lanes < SIZE && lanes * 8 < length && lanes * rows < SIZE) lanes *= 2;
+    return lanes;
+}
+
 // Rows share the workgroup: each gets a power of two of lanes, which then combine their parts.
 void run_reduction(uint op, Operand y, Operand a) {
     const uint length = a.sizes.w, rows = a.sizes.x * a.sizes.y * a.sizes.z;
-    uint lanes = 1;
-    while (lanes < SIZE && lanes * 8 < length && lanes * rows < SIZE) lanes *= 2;
-    const uint together = SIZE / lanes, part = lane % lanes;
-    for (uint first = 0; first < rows; first += together) {
+    const uint lanes = lanes_of(length, rows), together = SIZE / lanes, part = lane % lanes;
+    for (uint first = BEGIN; first < UP_TO(rows); first += together) {
         const uint row = first + lane / lanes;
         const uvec4 place = place_of(row, uvec4(a.sizes.xyz, 1));
         const uint start = a.offset + distance_of(place, uvec4(a.strides.xyz, 0));
@@ -165,7 +197,7 @@ void run_reduction(uint op, Operand y, Operand a) {
 // Each invocation computes an element at a time.
 void run_matmul(Operand y, Operand a, Operand b, Operand c) {
     const uint n = elements(y), depth = a.sizes.w;
-    for (uint i = lane; i < n; i += SIZE) {
+    EACH(i, n) {
         const uvec4 place = place_of(i, y.sizes);
         uint a_at = a.offset + distance_of(uvec4(place.xyz, 0), a.strides);
         uint b_at = b.offset + distance_of(uvec4(place.xy, 0, place.w), b.strides);
@@ -226,17 +258,21 @@ void run_matmul(Operand y, Operand a, Operand b, Operand c) {
 // Rows of a by the indices in b, or, without b, ones at the indices in a.
 void run_rows(uint op, Operand y, Operand a, Operand b) {
     const uint n = y.sizes.z * y.sizes.w;
-    for (uint i = lane; i < n; i += SIZE) {
+    EACH(i, n) {
         const uvec2 place = divided(i, y.sizes.w);
         const Operand indices = op == ONE_HOT_CODE ? a : b;
         const int index = floatBitsToInt(element(indices, place.x * indices.strides.w));
         float value = 0.0;
         if (op == ONE_HOT_CODE) value = index == int(place.y) ? 1.0 : 0.0;
+#if ACCELERATOR
+        else if (index < -1 || index >= int(a.sizes.z)) wrong = 1;
+#endif
         else if (index >= 0) value = arena[a.offset + uint(index) * a.strides.z + place.y * a.strides.w];
         arena[y.offset + place.x * y.strides.z + place.y * y.strides.w] = value;
     }
 }
 
+#if BUFFERS > 0
 #define LOAD(k) for (uint i = lane; i < n; i += SIZE) arena[at + i] = outside##k[from + i]; break;
 #define STORE(k) for (uint i = lane; i < n; i += SIZE) outside##k[from + i] = arena[at + i]; break;
 
@@ -259,14 +295,21 @@ void run_transfer(bool loads, uint at, uint n, uint k, uint from) {
     }
 }
 
+#endif
+
 struct Instruction {
     uint op, flags, result, a, b, c, last_word;
 };
 
 const uint END = 255;  // no op code
+#if ACCELERATOR
+#define LAST code[2]
+#else
+#define LAST p.last
+#endif
 
 Instruction fetch(uint pc) {
-    if (pc >= p.last) return Instruction(END, 0, 0, 0, 0, 0, 0);
+    if (pc >= LAST) return Instruction(END, 0, 0, 0, 0, 0, 0);
     const uint at = instructions_at + pc * INSTRUCTION_WORDS;
     const uint word = code[at], ab = code[at + 1];
     return Instruction(word & 255u, word >> 8 & 255u, word >> 16, ab & 0xffffu, ab >> 16, code[at + 2], code[at + 3]);
@@ -279,12 +322,33 @@ void wait_if_asked(Instruction i) {
     }
 }
 
+#if ACCELERATOR
+#include "op_codes/windows.glsl"
+#endif
+
+// An instruction that is no transfer.
+void run_other(Instruction i) {
+    const Operand y = operand(i.result), a = operand(i.a), b = operand(i.b), c = operand(i.c);
+    if (i.op < FUNCTION_CODE) run_strided(i.op, y, a, b, c);
+    else if (i.op < ROW_SUM_CODE) run_function(i.op, y, a, b);
+    else if (i.op < MATMUL_CODE) run_reduction(i.op, y, a);
+    else if (i.op == MATMUL_CODE) run_matmul(y, a, b, c);
+#if ACCELERATOR
+    else if (i.op > STORE_CODE) run_of_accelerator(i.op, y, a, b, c, i.last_word);
+#endif
+    else run_rows(i.op, y, a, b);
+}
+
+#if ACCELERATOR
+#include "op_codes/accelerator.glsl"
+#else
 // Software drivers walk through all branches, those not taken too. So the kinds that are cheap have loops of their
 // own, which run as many instructions as follow each other.
 void main() {
     lane = gl_LocalInvocationID.x;
     numbers_at = HEADER + code[0] * REGISTER_WORDS;
-    instructions_at = numbers_at + code[1];
+    windows_at = numbers_at + code[1];
+    instructions_at = windows_at + code[3] * WINDOW_WORDS;
     uint pc = p.first;
     for (Instruction i = fetch(pc); i.op != END;) {
         while (i.op == LOAD_CODE || i.op == STORE_CODE) {
@@ -300,13 +364,9 @@ void main() {
         }
         if (i.op < LOAD_CODE && !(i.op < FUNCTION_CODE && (i.flags & FLAT) != 0)) {
             wait_if_asked(i);
-            const Operand y = operand(i.result), a = operand(i.a), b = operand(i.b), c = operand(i.c);
-            if (i.op < FUNCTION_CODE) run_strided(i.op, y, a, b, c);
-            else if (i.op < ROW_SUM_CODE) run_function(i.op, y, a, b);
-            else if (i.op < MATMUL_CODE) run_reduction(i.op, y, a);
-            else if (i.op == MATMUL_CODE) run_matmul(y, a, b, c);
-            else run_rows(i.op, y, a, b);
+            run_other(i);
             i = fetch(++pc);
         }
     }
 }
+#endif

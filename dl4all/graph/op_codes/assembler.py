@@ -9,6 +9,16 @@ A line declares a register, or is an instruction; what follows a semicolon is a 
     wait mul r2, r0, #0.5      result, then operands: registers, numbers, parameters such as p0
     wait store r2, b1+16       to those of tensor 1, from word 16 on
 
+Programs of the accelerator have a scratchpad, windows and loops, too::
+
+    scratchpad: @4096 [1024]   the first word, and how many there are
+    r3: @4096 [8, 8] + [0, 64] a register that moves by 64 words with each iteration of counter i1
+    w0: [3, 3] stride [2, 2] padding [1, 1] dilation [1, 1]
+    max_pool r4, r3, w0        the window is the last operand
+    loop i1, 8                 the instructions up to "end i1" run eight times
+    end i1
+    jump r2, 5                 goes on at instruction 5 (the first is 0) unless the first element of r2 is 0
+
 ``wait`` lets all invocations finish what comes before. An instruction needs it where it reads words that
 others have written, or writes words that others have read. Flat elementwise instructions on the same elements
 do not need it, as each invocation finds what it has written itself.
@@ -27,13 +37,20 @@ from dl4all.graph.op_codes.instruction import (
     InstructionOperand,
     OpProgram,
     Register,
+    Scratchpad,
+    SlidingWindow,
     register,
     words_of,
 )
 from dl4all.graph.op_codes.opcode import CODES, OPCODES
-from dl4all.graph.op_codes.validity import check_instruction
+from dl4all.graph.op_codes.validity import check_control, check_instruction
 
-DECLARATION = re.compile(r"r(\d+): @(\d+) \[([\d, ]*)\](?: / \[([\d, ]*)\])?")
+DECLARATION = re.compile(r"r(\d+): @(\d+) \[([\d, ]*)\](?: / \[([\d, ]*)\])?(?: \+ \[(\d+), (\d+)\])?")
+WINDOW = re.compile(
+    r"w(\d+): \[(\d+), (\d+)\]"
+    + "".join(rf"(?: {name} \[(\d+), (\d+)\])?" for name in SlidingWindow._fields[1:])
+)
+SCRATCHPAD = re.compile(r"scratchpad: @(\d+) \[(\d+)\]")
 INSTRUCTION = re.compile(r"(wait )?(\w+) (.+)")
 
 
@@ -57,8 +74,10 @@ def parse(text: str) -> OpProgram:
         ArgumentError: as :func:`assemble`.
     """
     registers: list[Register] = []
+    windows: list[SlidingWindow] = []
     numbers: list[int] = []
     instructions: list[Instruction] = []
+    scratchpad = Scratchpad(0, 0)
     for number, line in enumerate(text.splitlines(), 1):
         code = " ".join(line.partition(";")[0].split())
         if not code:
@@ -66,21 +85,43 @@ def parse(text: str) -> OpProgram:
         try:
             if declared := DECLARATION.fullmatch(code):
                 registers.append(_register(declared, len(registers)))
+            elif declared := WINDOW.fullmatch(code):
+                windows.append(_window(declared, len(windows)))
+            elif declared := SCRATCHPAD.fullmatch(code):
+                scratchpad = Scratchpad(*map(int, declared.groups()))
             else:
                 instructions.append(_instruction(code, numbers))
-                check_instruction(OpProgram(tuple(registers), tuple(numbers), ()), instructions[-1])
+                known = OpProgram(tuple(registers), tuple(numbers), (), tuple(windows), scratchpad)
+                check_instruction(known, instructions[-1])
         except ArgumentError as error:
             raise ArgumentError(f"{error} (line {number}: {code})") from None
-    return OpProgram(tuple(registers), tuple(numbers), tuple(instructions))
+    program = OpProgram(tuple(registers), tuple(numbers), tuple(instructions), tuple(windows), scratchpad)
+    check_control(program)
+    return program
 
 
 def _register(declared: re.Match[str], expected: int) -> Register:
-    position, offset, sizes, strides = declared.groups()
+    position, offset, sizes, strides, *steps = declared.groups()
+    _check_order("r", position, expected)
+    one = register(int(offset), _integers(sizes), None if strides is None else _integers(strides))
+    first, second = (int(step or 0) for step in steps)
+    return one._replace(steps=(first, second))
+
+
+def _window(declared: re.Match[str], expected: int) -> SlidingWindow:
+    position, *numbers = declared.groups()
+    _check_order("w", position, expected)
+    pairs = zip(numbers[::2], numbers[1::2], strict=True)
+    given = zip(SlidingWindow._fields, pairs, strict=True)
+    return SlidingWindow(**{name: (int(one), int(two)) for name, (one, two) in given if one is not None})
+
+
+def _check_order(letter: str, position: str, expected: int) -> None:
     if int(position) != expected:
         raise ArgumentError(
-            f"[assemble] registers are declared in order: expected r{expected}, got r{position}"
+            f"[assemble] {letter}0, {letter}1, ... are declared in order: expected {letter}{expected}, "
+            f"got {letter}{position}"
         )
-    return register(int(offset), _integers(sizes), None if strides is None else _integers(strides))
 
 
 def _integers(text: str) -> tuple[int, ...]:
@@ -94,16 +135,29 @@ def _instruction(code: str, numbers: list[int]) -> Instruction:
     wait, name, operands = found.groups()
     if name not in CODES:
         raise ArgumentError(f"[assemble] there is no op code {name!r}; there are {', '.join(CODES)}")
+    kind = OPCODES[CODES[name]].kind
     result, *read = (word.strip() for word in operands.split(","))
+    if kind == "control":
+        return _control(name, result, read, numbers, wait=wait is not None)
     target = _position(result, "r")
-    if OPCODES[CODES[name]].kind == "transfer":
+    if kind == "transfer":
         if len(read) != 1:
             raise ArgumentError(f"[{name}] takes a register and a buffer, such as b0 or b0+64")
         outside, _, start = read[0].partition("+")
         first = int(start) if start.isdecimal() else 0
         return Instruction(name, target, (), _position(outside, "b"), first, wait is not None)
+    immediate = _position(read.pop(), "w") if kind == "window" and read else 0
     parsed = tuple(_operand(word, numbers) for word in read)
-    return Instruction(name, target, parsed, wait=wait is not None)
+    return Instruction(name, target, parsed, immediate=immediate, wait=wait is not None)
+
+
+def _control(name: str, first: str, rest: list[str], numbers: list[int], *, wait: bool) -> Instruction:
+    if len(rest) != (name != "end") or not all(word.isdecimal() for word in rest):
+        raise ArgumentError("[assemble] expected loop i0, 8 or end i0 or jump r0, 5")
+    immediate = int(rest[0]) if rest else 0
+    if name == "jump":
+        return Instruction(name, 0, (_operand(first, numbers),), immediate=immediate, wait=wait)
+    return Instruction(name, _position(first, "i"), immediate=immediate, wait=wait)
 
 
 def _position(word: str, letter: str) -> int:

@@ -10,13 +10,14 @@ from dl4all.graph.op_codes.instruction import (
     InstructionOperand,
     OpProgram,
     Register,
+    SlidingWindow,
     contiguous,
     program_of,
 )
 from dl4all.graph.op_codes.opcode import CODES, OPCODES
 
 
-def disassemble(words: Array) -> str:
+def disassemble(code: Array) -> str:
     """The text of a program.
 
     Raises:
@@ -28,8 +29,11 @@ def disassemble(words: Array) -> str:
         r0: @0 [2, 3]
         mul r0, r0, #0.5
     """
-    program = program_of(words)
-    lines = [f"r{position}: {register_text(one)}" for position, one in enumerate(program.registers)]
+    program = program_of(code)
+    start, words = program.scratchpad
+    lines = [f"scratchpad: @{start} [{words}]"] if words else []
+    lines += [f"r{position}: {register_text(one)}" for position, one in enumerate(program.registers)]
+    lines += [f"w{position}: {window_text(one)}" for position, one in enumerate(program.windows)]
     lines += [instruction_text(program, instruction) for instruction in program.instructions]
     return "\n".join(lines) + "\n"
 
@@ -40,16 +44,34 @@ def register_text(register: Register) -> str:
     text = f"@{register.offset} {list(register.sizes[missing:])}"
     if register.strides != contiguous(register.sizes):
         text += f" / {list(register.strides[missing:])}"
-    return text
+    return text + (f" + {list(register.steps)}" if any(register.steps) else "")
+
+
+def window_text(window: SlidingWindow) -> str:
+    """A window's size, and what differs from windows that lie side by side without padding.
+
+    >>> window_text(SlidingWindow((3, 3), padding=(1, 1)))
+    '[3, 3] padding [1, 1]'
+    """
+    usual = SlidingWindow(window.size)
+    pairs = zip(SlidingWindow._fields, window, usual, strict=True)
+    return f"{list(window.size)}" + "".join(f" {n} {list(own)}" for n, own, other in pairs if own != other)
 
 
 def instruction_text(program: OpProgram, instruction: Instruction) -> str:
     """One line, such as ``wait mul r2, r1, #0.5``."""
     words = [f"r{instruction.result}"]
-    if OPCODES[CODES[instruction.name]].kind == "transfer":
-        start = f"+{instruction.start}" if instruction.start else ""
+    kind = OPCODES[CODES[instruction.name]].kind
+    if kind == "control":
+        words = [] if instruction.operands else [f"i{instruction.result}"]
+    if kind == "transfer":
+        start = f"+{instruction.immediate}" if instruction.immediate else ""
         words.append(f"b{instruction.buffer}{start}")
     words += [_operand_text(program, operand) for operand in instruction.operands]
+    if kind == "window":
+        words.append(f"w{instruction.immediate}")
+    elif kind == "control" and instruction.name != "end":
+        words.append(str(instruction.immediate))
     return f"{'wait ' if instruction.wait else ''}{instruction.name} {', '.join(words)}"
 
 

@@ -50,6 +50,12 @@ RULES = {
     "silu_backward": "neg t, b; sigmoid t, t; mad t, b, t, #1; sigmoid u, b; mul u, a, u; mul y, u, t",
     "gelu_tanh": "mul t, a, a; mad t, t, #0.044715, #1; mul u, a, #1.59576912; mul t, t, u; sigmoid t, t; "
     "mul y, a, t",
+    "gelu_exact": "mul t, a, #0.70710678; erf t, t; mad t, t, #0.5, #0.5; mul y, a, t",
+    "hardtanh": "max t, a, {min_val}; min y, t, {max_val}",
+    "hardsigmoid": "mad t, a, #0.16666667, #0.5; max t, t, #0; min y, t, #1",
+    "hardswish": "mad t, a, #0.16666667, #0.5; max t, t, #0; min t, t, #1; mul y, a, t",
+    "elu": "mul t, a, {input_scale}; expm1 t, t; mul t, t, {alpha}; le u, a, #0; select t, u, t, a; "
+    "mul y, t, {scale}",
     # losses
     "squared_error": "sub t, a, b; mul y, t, t",
     "squared_error_backward": "sub t, b, c; mul t, t, #2; mul y, a, t",

@@ -14,7 +14,7 @@ import numpy as np
 
 from dl4all.graph.ir.graph import Graph, Shape, Value, VaryingWord, is_private, readers
 from dl4all.graph.ir.graph import Operand as TensorView
-from dl4all.graph.op_codes.instruction import AXES, PARAMETERS, Register, register
+from dl4all.graph.op_codes.instruction import AXES, PARAMETERS, Register, SlidingWindow, register
 from dl4all.graph.op_codes.validity import end_of
 
 WORD_DTYPES = ("float32", "int32", "uint32")
@@ -34,11 +34,13 @@ Source: TypeAlias = Register | ParameterWord | float
 
 
 class Line(NamedTuple):
-    """An instruction whose operands have no numbers yet."""
+    """An instruction whose operands have no numbers yet, and the op that it is a part of."""
 
     name: str
     result: Register
     operands: tuple[Source, ...]
+    window: SlidingWindow | None = None
+    op: str = ""
 
 
 class Transfer(NamedTuple):
@@ -147,9 +149,11 @@ class Emitter:
 
     # Instructions
 
-    def emit(self, name: str, result: Register, *operands: Source) -> Register:
+    def emit(
+        self, name: str, result: Register, *operands: Source, window: SlidingWindow | None = None
+    ) -> Register:
         """Append an instruction."""
-        self.lines.append(Line(name, result, operands))
+        self.lines.append(Line(name, result, operands, window))
         return result
 
     def number(self, word: int, varying: VaryingWord | None) -> Source:

@@ -6,13 +6,19 @@ same memory. Operands are registers, numbers that belong to the program, and par
 constants and may change from run to run. ``load`` and ``store`` bring tensors from outside into the arena and
 back.
 
-In words a program is a header, the registers, the numbers, and four words for each instruction::
+Programs of the accelerator (:mod:`dl4all.graph.accelerator`) have a scratchpad: the last words of the arena,
+where all computing happens; what lies in front of it is its DRAM. They have windows, which convolutions and
+pools walk with, and loops, of two counters at most: a register moves by its steps with each iteration.
 
-    registers  numbers  instructions  0           the header: how many there are of each
-    offset  size x 4  stride x 4                  a register
-    number                                        a number: the bits of a float or an int
+In words a program is a header, the registers, the numbers, the windows, and four words for each instruction::
+
+    registers  numbers  instructions  windows  start  words    how many there are of each; the scratchpad
+    offset  size x 4  stride x 4  step x 2                     a register
+    number                                                     the bits of a float or an int
+    size x 2  stride x 2  padding x 2  dilation x 2            a window
     code | flags << 8 | result << 16  a | b << 16  c  elements        an instruction
-    code | flags << 8 | result << 16  tensor  elements  start         a load or store
+    code | flags << 8 | result << 16  a | b << 16  c  immediate       a window's, a loop, a jump
+    code | flags << 8 | result << 16  tensor  elements  immediate     a load or store
 
 What each code means is in :mod:`dl4all.graph.op_codes.opcode`.
 """
@@ -21,7 +27,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -35,8 +41,10 @@ Array: TypeAlias = npt.NDArray[Any]
 Axes: TypeAlias = tuple[int, int, int, int]
 
 AXES = 4
-HEADER_WORDS = 4
-REGISTER_WORDS = 1 + 2 * AXES
+COUNTERS = 2
+HEADER_WORDS = 6
+REGISTER_WORDS = 1 + 2 * AXES + COUNTERS
+WINDOW_WORDS = 8
 INSTRUCTION_WORDS = 4
 PARAMETERS = 30
 """Push constants that instructions can take as operands: with two of the dispatch's own, 128 bytes."""
@@ -64,41 +72,77 @@ class InstructionOperand(NamedTuple):
 
 OPERAND_KINDS: tuple[Literal["register", "number", "parameter"], ...] = ("register", "number", "parameter")
 NO_OPERAND = 0xFFFF
+IMMEDIATE = ("window", "control")
+"""Kinds of instructions with a number of their own; transfers have one, too."""
 
 
 class Register(NamedTuple):
-    """A view of the arena; offset and strides count words."""
+    """A view of the arena; offset, strides and the steps of each loop's iteration count words."""
 
     offset: int
     sizes: Axes
     strides: Axes
+    steps: tuple[int, int] = (0, 0)
 
     @property
     def elements(self) -> int:
         return math.prod(self.sizes)
 
 
-class Instruction(NamedTuple):
-    """One instruction. ``result`` is a register.
+class SlidingWindow(NamedTuple):
+    """The windows that a convolution or pool walks with: vertical and horizontal.
 
-    Of a transfer, which has no operands, ``buffer`` is the tensor outside, and ``start`` its first word.
+    ``padding`` are the zeros in front; those behind follow from the size of the result.
+    """
+
+    size: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+
+    def extent(self, axis: int, count: int) -> int:
+        """The elements that so many windows along an axis span, the padding in front included."""
+        return (count - 1) * self.stride[axis] + (self.size[axis] - 1) * self.dilation[axis] + 1
+
+
+class Instruction(NamedTuple):
+    """One instruction. ``result`` is a register; of a loop, its counter.
+
+    Of a transfer, which has no operands, ``buffer`` is the tensor outside, and ``immediate`` its first word.
+    Otherwise ``immediate`` is the position of a window, the iterations of a loop, or where a jump leads.
     """
 
     name: str
     result: int
     operands: tuple[InstructionOperand, ...] = ()
     buffer: int = 0
-    start: int = 0
+    immediate: int = 0
     wait: bool = False
+
+
+class Scratchpad(NamedTuple):
+    """The words of the arena on which an accelerator computes."""
+
+    start: int
+    words: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.words
+
+
+NO_SCRATCHPAD = Scratchpad(0, 0)
 
 
 @dataclass(frozen=True)
 class OpProgram:
-    """Instructions, and the registers and numbers that they name; numbers are the bits of floats."""
+    """Instructions, and the registers, numbers and windows that they name; numbers are the bits of floats."""
 
     registers: tuple[Register, ...]
     numbers: tuple[int, ...]
     instructions: tuple[Instruction, ...]
+    windows: tuple[SlidingWindow, ...] = ()
+    scratchpad: Scratchpad = NO_SCRATCHPAD
 
 
 def axes_of(sizes: Sequence[int], fill: int) -> Axes:
@@ -129,7 +173,7 @@ def register(offset: int, sizes: Sequence[int], strides: Sequence[int] | None = 
         ArgumentError: there are more than four axes, or not as many strides.
 
     >>> register(8, (2, 3))
-    Register(offset=8, sizes=(1, 1, 2, 3), strides=(0, 0, 3, 1))
+    Register(offset=8, sizes=(1, 1, 2, 3), strides=(0, 0, 3, 1), steps=(0, 0))
     """
     padded = axes_of(sizes, 1)
     if strides is None:
@@ -166,19 +210,26 @@ def words_of(program: OpProgram) -> npt.NDArray[np.uint32]:
     >>> program_of(words_of(program)) == program
     True
     """
-    words = [len(program.registers), len(program.numbers), len(program.instructions), 0]
+    words = [len(program.registers), len(program.numbers), len(program.instructions)]
+    words += [len(program.windows), *program.scratchpad]
     for one in program.registers:
-        words += [one.offset, *one.sizes, *one.strides]
+        words += [one.offset, *one.sizes, *one.strides, *one.steps]
     words += program.numbers
+    for window in program.windows:
+        words += [word for pair in window for word in pair]
     for instruction in program.instructions:
-        flags, elements = flags_of(program, instruction), program.registers[instruction.result].elements
+        kind = OPCODES[CODES[instruction.name]].kind
+        control = kind == "control"  # has no result
+        elements = 0 if control else program.registers[instruction.result].elements
+        flags = Flag.WAIT * instruction.wait if control else flags_of(program, instruction)
         words.append(CODES[instruction.name] | flags << 8 | instruction.result << 16)
-        if OPCODES[CODES[instruction.name]].kind == "transfer":
-            words += [instruction.buffer, elements, instruction.start]
+        if kind == "transfer":
+            words += [instruction.buffer, elements, instruction.immediate]
         else:
             operands = [_operand_word(operand) for operand in instruction.operands]
             operands += [NO_OPERAND] * (3 - len(operands))
-            words += [operands[0] | operands[1] << 16, operands[2], elements]
+            last = instruction.immediate if kind in IMMEDIATE else elements
+            words += [operands[0] | operands[1] << 16, operands[2], last]
     return np.array(words, np.uint32)
 
 
@@ -191,17 +242,24 @@ def program_of(words: Array) -> OpProgram:
     numbers = [int(word) for word in words]
     if len(numbers) < HEADER_WORDS:
         raise ArgumentError(f"[op codes] a program begins with {HEADER_WORDS} words, got {len(numbers)}")
-    registers, constants, instructions, _ = numbers[:HEADER_WORDS]
+    registers, constants, instructions, windows, *scratchpad = numbers[:HEADER_WORDS]
     second = HEADER_WORDS + registers * REGISTER_WORDS
     third = second + constants
-    end = third + instructions * INSTRUCTION_WORDS
+    fourth = third + windows * WINDOW_WORDS
+    end = fourth + instructions * INSTRUCTION_WORDS
     if len(numbers) != end:
         raise ArgumentError(f"[op codes] the header promises {end} words, got {len(numbers)}")
     return OpProgram(
-        tuple(_register_of(numbers[at : at + 9]) for at in range(HEADER_WORDS, second, REGISTER_WORDS)),
+        tuple(_register_of(words) for words in _pieces(numbers[HEADER_WORDS:second], REGISTER_WORDS)),
         tuple(numbers[second:third]),
-        tuple(_instruction_of(numbers[at : at + 4]) for at in range(third, end, INSTRUCTION_WORDS)),
+        tuple(_instruction_of(words) for words in _pieces(numbers[fourth:], INSTRUCTION_WORDS)),
+        tuple(_window_of(words) for words in _pieces(numbers[third:fourth], WINDOW_WORDS)),
+        Scratchpad(*scratchpad),
     )
+
+
+def _pieces(words: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    return (words[at : at + size] for at in range(0, len(words), size))
 
 
 def _operand_word(operand: InstructionOperand) -> int:
@@ -215,8 +273,13 @@ def _operand_of(word: int) -> InstructionOperand:
 
 
 def _register_of(words: Sequence[int]) -> Register:
-    offset, a, b, c, d, e, f, g, h = words
-    return Register(offset, (a, b, c, d), (e, f, g, h))
+    offset, a, b, c, d, e, f, g, h, first, second = words
+    return Register(offset, (a, b, c, d), (e, f, g, h), (first, second))
+
+
+def _window_of(words: Sequence[int]) -> SlidingWindow:
+    a, b, c, d, e, f, g, h = words
+    return SlidingWindow((a, b), (c, d), (e, f), (g, h))
 
 
 def _instruction_of(words: Sequence[int]) -> Instruction:
@@ -228,4 +291,5 @@ def _instruction_of(words: Sequence[int]) -> Instruction:
         return Instruction(OPCODES[code].name, result, (), words[1] & 0xFFFF, words[3], wait)
     operands = (words[1] & 0xFFFF, words[1] >> 16, words[2] & 0xFFFF)
     read = tuple(_operand_of(operand) for operand in operands if operand != NO_OPERAND)
-    return Instruction(OPCODES[code].name, result, read, wait=wait)
+    immediate = words[3] if OPCODES[code].kind in IMMEDIATE else 0
+    return Instruction(OPCODES[code].name, result, read, immediate=immediate, wait=wait)

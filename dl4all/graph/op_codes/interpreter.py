@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dl4all.graph.op_codes.instruction import PARAMETERS
-from dl4all.graph.op_codes.opcode import CODES, OPCODES, Kind
+from dl4all.graph.op_codes.opcode import CODES, ELEMENTWISE, OPCODES, Kind
 from dl4all.ops.core.kernels.launch import pack, shader
 from dl4all.ops.core.op import OPTIONAL_SHADERS
 from dl4all.runtime.device_info import DeviceInfo
@@ -20,6 +20,7 @@ class InterpreterVariant(NamedTuple):
     """An interpreter: how many tensors outside a dispatch can reach, its invocations, and the size of tiles.
 
     In tiles invocations multiply matrices together; where the size is 0, each computes elements by itself.
+    One that reaches no tensors outside is that of accelerators.
     """
 
     buffers: int
@@ -27,7 +28,9 @@ class InterpreterVariant(NamedTuple):
     tile: int
 
 
-VARIANTS = tuple(InterpreterVariant(buffers, *size) for buffers in (2, 6) for size in ((8, 0), (128, 16)))
+SIZES = ((8, 0), (128, 16))
+VARIANTS = tuple(InterpreterVariant(buffers, *size) for buffers in (2, 6) for size in SIZES)
+ACCELERATORS = tuple(InterpreterVariant(0, *size) for size in SIZES)
 
 
 def _cases(kind: Kind) -> str:
@@ -36,11 +39,11 @@ def _cases(kind: Kind) -> str:
 
 def _interpreter(variant: InterpreterVariant) -> Shader:
     first_function = min(CODES[opcode.name] for opcode in OPCODES if opcode.kind == "function")
-    codes = {f"{name.upper()}_CODE": CODES[name] for name in ("row_sum", "row_mean", "row_max")}
-    codes |= {f"{name.upper()}_CODE": CODES[name] for name in ("matmul", "one_hot", "load", "store")}
+    codes = {f"{o.name.upper()}_CODE": CODES[o.name] for o in OPCODES if o.kind not in ELEMENTWISE}
     return shader(
         "op_codes/interpreter.comp",
         BUFFERS=variant.buffers,
+        ACCELERATOR=int(not variant.buffers),
         SIZE=variant.invocations,
         TILE=variant.tile,
         ARITHMETIC=_cases("arithmetic"),
@@ -50,7 +53,7 @@ def _interpreter(variant: InterpreterVariant) -> Shader:
     )
 
 
-INTERPRETERS = {variant: _interpreter(variant) for variant in VARIANTS}
+INTERPRETERS = {variant: _interpreter(variant) for variant in (*VARIANTS, *ACCELERATORS)}
 OPTIONAL_SHADERS.extend(INTERPRETERS.values())
 
 
@@ -62,9 +65,16 @@ def variant_for(info: DeviceInfo) -> InterpreterVariant:
     those only cost time at each instruction.
     """
     buffers = 6 if info.limits.storage_buffers >= 8 else 2
-    return next(
-        v for v in VARIANTS if v.buffers == buffers and (v.invocations == 8) == (info.type == "software")
-    )
+    return next(v for v in VARIANTS if v.buffers == buffers and v[1:] == _size_for(info))
+
+
+def accelerator_for(info: DeviceInfo) -> InterpreterVariant:
+    """The interpreter of accelerators on a device."""
+    return next(v for v in ACCELERATORS if v[1:] == _size_for(info))
+
+
+def _size_for(info: DeviceInfo) -> tuple[int, int]:
+    return SIZES[info.type != "software"]
 
 
 def launch_of(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from dl4all.graph.ir.graph import BoundFill, BoundLaunch, MultiTensorLaunch, Node
 from dl4all.graph.ir.graph import Operand as TensorView
@@ -15,11 +15,12 @@ from dl4all.graph.op_codes.optimizer_rules import emit_updates, is_update
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, contiguous_strides
 
+Rule: TypeAlias = Callable[[Emitter, Node, TensorView, dict[str, Any]], None]
 INDICES = "loss/cross_entropy.comp", "loss/cross_entropy_backward.comp"
 
 
-def emit_node(emitter: Emitter, node: Node) -> None:
-    """Append the instructions of a node.
+def emit_node(emitter: Emitter, node: Node, rules: Mapping[str, Rule] | None = None) -> None:
+    """Append the instructions of a node, by the rules of ops; those of compiled calls unless given.
 
     Raises:
         Unsupported: there are none.
@@ -30,7 +31,7 @@ def emit_node(emitter: Emitter, node: Node) -> None:
     if not node.op:
         _emit_command(emitter, node)
         return
-    rule = OPS.get(node.op, _emit_elementwise if node.op in RULES else None)
+    rule = (OPS if rules is None else rules).get(node.op, _emit_elementwise if node.op in RULES else None)
     if rule is None:
         raise Unsupported(f"is the op {node.op}")
     result = node.result
@@ -275,7 +276,7 @@ def _emit_cross_entropy_backward(
     emitter.emit("select", emitter.view(result, result.shape[:2], result.strides[:2]), counts, scaled, 0.0)
 
 
-OPS: dict[str, Callable[[Emitter, Node, TensorView, dict[str, Any]], None]] = {
+OPS: dict[str, Rule] = {
     "sum": _emit_sum,
     "mean": _emit_sum,
     "sum_to": _emit_sum_to,

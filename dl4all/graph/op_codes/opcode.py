@@ -1,7 +1,8 @@
 """The op codes. This table is the one place that defines them.
 
 The interpreter's shader, the simulator, the check of programs and the table in the documentation are made
-from it.
+from it. Those of :data:`ACCELERATOR` are instructions of the accelerator alone
+(:mod:`dl4all.graph.accelerator`): a compiled call has none of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[Any]
-Kind = Literal["arithmetic", "function", "reduction", "product", "rows", "transfer"]
+Kind = Literal[
+    "arithmetic",
+    "function",
+    "reduction",
+    "product",
+    "rows",
+    "transfer",
+    "window",
+    "packed",
+    "index",
+    "control",
+]
 
 
 @dataclass(frozen=True)
@@ -107,6 +119,20 @@ OPCODES = (
     Opcode("one_hot", "rows", 1, "1 at column a[i] of row i, else 0; zeros where a[i] < 0"),
     Opcode("load", "transfer", 0, "words of a tensor outside"),
     Opcode("store", "transfer", 0, "the register's words to a tensor outside"),
+    Opcode("conv", "window", 3, "convolutions of images a with filters b, plus c if given", optional=1),
+    Opcode("max_pool", "window", 1, "the largest element of each window; nan if one is"),
+    Opcode("sum_pool", "window", 1, "the sum of each window; the padding is zeros"),
+    Opcode("matmul_int8", "packed", 3, "a @ b of four bytes to a word, summed as ints, plus c", optional=1),
+    Opcode(
+        "pack_int8", "packed", 2, "four elements of a / b, rounded to even and cut to -127..127, as bytes"
+    ),
+    Opcode("iota", "index", 1, "a + the position on the last axis"),
+    Opcode("check", "index", 2, "a as it is; stops the program where an int of a is not within -1..b - 1"),
+    Opcode("loop", "control", 0, "the instructions up to its end are repeated, and the counter goes up"),
+    Opcode("end", "control", 0, "of the loop with this counter, which is 0 behind it"),
+    Opcode("jump", "control", 1, "goes on at an instruction if the first element of a is not 0"),
 )
 CODES = {opcode.name: code for code, opcode in enumerate(OPCODES)}
 ELEMENTWISE = ("arithmetic", "function")
+ACCELERATOR = frozenset(opcode.name for opcode in OPCODES[CODES["conv"] :])
+"""Instructions of the accelerator alone."""

@@ -55,7 +55,7 @@ def steps_of(
     late = sorted(stores, key=lambda transfer: transfer.buffer not in recent)
     return [
         *(ScheduleStep("load", t.register, (), t.buffer, t.start) for t in ordered),
-        *(ScheduleStep(*line) for line in lines),
+        *(ScheduleStep(*line[:3]) for line in lines),
         *(ScheduleStep("store", t.register, (), t.buffer, t.start) for t in late),
     ]
 

@@ -429,6 +429,11 @@ def trace(function: Callable[..., Any], *args: Any) -> Graph:
         >>> [node.name for node in graph.nodes]
         ['add', 'relu']
     """
+    return traced(function, *args)[0]
+
+
+def traced(function: Callable[..., Any], *args: Any) -> tuple[Graph, Tracer, Any]:
+    """The graph of a call as :func:`trace` gives it, the memory that it was found in, and the result."""
     inputs = [argument for argument in args if isinstance(argument, TensorBase)]
     if not inputs:
         raise ArgumentError("[trace] expected a tensor among the arguments, which says the device")
@@ -441,4 +446,4 @@ def trace(function: Callable[..., Any], *args: Any) -> Graph:
     if tracer.refusal:
         raise ArgumentError(f"[trace] the function {tracer.refusal}")
     state = [leaf.grad_meta.grad for leaf in tracer.leaves.values() if leaf.grad_meta.grad is not None]
-    return tracer.graph(inputs, outputs, state)
+    return tracer.graph(inputs, outputs, state), tracer, result

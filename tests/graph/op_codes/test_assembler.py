@@ -13,11 +13,13 @@ from dl4all.errors import ArgumentError
 from dl4all.graph.op_codes.assembler import assemble, intern_number, number_bits
 from dl4all.graph.op_codes.disassembler import disassemble, number_text
 from dl4all.graph.op_codes.instruction import (
+    COUNTERS,
     PARAMETERS,
     Instruction,
     InstructionOperand,
     OpProgram,
     Register,
+    SlidingWindow,
     program_of,
     register,
     words_of,
@@ -59,12 +61,16 @@ def programs(draw: st.DrawFn) -> OpProgram:
             return Instruction(
                 code.name, len(registers) - 1, (), draw(st.integers(0, MOST_BUFFERS - 1)), draw(WORDS), wait
             )
-        if code.kind in ("arithmetic", "function"):
+        if code.kind == "window":
+            return window_instruction(code, wait)
+        if code.kind in ("arithmetic", "function", "index"):
             read = tuple(operand(rows, columns) for _ in range(code.operands))
             return Instruction(code.name, new(rows, columns), read, wait=wait)
         if code.kind == "reduction":
             result, shapes = (rows, 1), [(rows, depth)]
-        elif code.kind == "product":
+        elif code.name == "pack_int8":
+            result, shapes = (rows, columns), [(rows, 4 * columns), (rows, 1)]
+        elif code.kind in ("product", "packed"):
             result, shapes = (rows, columns), [(rows, depth), (depth, columns)]
         elif code.name == "one_hot":
             result, shapes = (rows, columns), [(rows,)]
@@ -75,9 +81,41 @@ def programs(draw: st.DrawFn) -> OpProgram:
             read += (operand(*result),)
         return Instruction(code.name, new(*result), read, wait=wait)
 
-    chosen = draw(st.lists(st.sampled_from(OPCODES), max_size=8))
-    instructions = tuple(instruction(code) for code in chosen)
-    return OpProgram(tuple(registers), tuple(numbers), instructions)
+    def window_instruction(code: Opcode, wait: bool) -> Instruction:
+        size = (draw(SIZES), draw(SIZES))
+        stride, dilation = (draw(SIZES), draw(SIZES)), (draw(SIZES), draw(SIZES))
+        padding = (
+            draw(st.integers(0, (size[0] - 1) * dilation[0])),
+            draw(st.integers(0, (size[1] - 1) * dilation[1])),
+        )
+        windows.append(SlidingWindow(size, stride, padding, dilation))
+        height, width = (draw(st.integers(1, 9)) for _ in range(2))
+        groups, channels, filters = draw(SIZES), draw(SIZES), draw(SIZES)
+        out = [(n - 1 + padding[axis]) // stride[axis] + 1 for axis, n in enumerate((height, width))]
+        images = new(draw(SIZES), groups * channels, height, width)
+        read = [InstructionOperand("register", images)]
+        sizes = (registers[images].sizes[0], groups * channels, *out)
+        if code.name == "conv":
+            sizes = (sizes[0], groups * filters, *out)
+            read.append(InstructionOperand("register", new(groups * filters, channels, *size)))
+            if draw(st.booleans()):
+                read.append(operand(*sizes))
+        return Instruction(code.name, new(*sizes), tuple(read), immediate=len(windows) - 1, wait=wait)
+
+    windows: list[SlidingWindow] = []
+    instructions: list[Instruction] = []
+    inside: list[int] = []
+    for code in draw(st.lists(st.sampled_from(OPCODES), max_size=8)):
+        if code.name == "loop" and len(inside) < COUNTERS:
+            inside.append(next(n for n in draw(st.permutations(range(COUNTERS))) if n not in inside))
+            instructions.append(Instruction("loop", inside[-1], immediate=draw(st.integers(1, 9))))
+        elif code.name == "jump" and not inside:
+            read = (operand(draw(SIZES)),)
+            instructions.append(Instruction("jump", 0, read, immediate=0))
+        elif code.kind != "control":
+            instructions.append(instruction(code))
+    instructions += [Instruction("end", counter) for counter in reversed(inside)]
+    return OpProgram(tuple(registers), tuple(numbers), tuple(instructions), tuple(windows))
 
 
 @given(programs())
@@ -130,6 +168,11 @@ def test_spaces_and_comments_do_not_count() -> None:
         ("load r0", "takes a register and a buffer"),
         ("store r3, b0", "must be contiguous"),
         ("r7: @0 [2]", "expected r4, got r7"),
+        ("w1: [2, 2]", "expected w0, got w1"),
+        ("max_pool r0, r0, w0", "there is no w0"),
+        ("max_pool r0, r0", "expected w and a number"),
+        ("jump r0", "expected loop i0, 8"),
+        ("pack_int8 r0, r0, #1", "packs four elements to a word"),
         ("r4: @0 [2, 2] / [1]", "expected a stride for each size"),
         ("r4: @0 [1, 2, 3, 4, 5]", "4 axes at most"),
         ("nonsense", "expected a register"),
@@ -142,7 +185,32 @@ def test_errors_name_the_line(line: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [[1], [1, 0, 0, 0], [0, 0, 1, 0, 255, 0, 0, 0], [0, 0, 1, 0, 8, 0xC001, 0, 0]]
+    ("lines", "message"),
+    [
+        ("loop i2, 3", "counters are i0 to i1, each for one loop at a time; got i2 (instruction 0)"),
+        ("loop i0, 3\nloop i0, 3\nend i0\nend i0", "got i0 (instruction 1)"),
+        ("loop i0, 0\nend i0", "runs at least once, got 0 (instruction 0)"),
+        ("loop i0, 3", "has no end (instruction 0)"),
+        ("loop i0, 3\nloop i1, 3\nend i0\nend i1", "i0 is not the innermost loop (instruction 2)"),
+        ("end i0", "is not the innermost loop (instruction 0)"),
+        ("jump r0, 7", "leads to instruction 7 of 1"),
+        ("jump r0, 2\nloop i0, 3\nadd r0, r0, r0\nend i0", "into or out of a loop (instruction 0)"),
+        ("loop i0, 3\njump r0, 3\nend i0", "into or out of a loop (instruction 1)"),
+    ],
+)
+def test_loops_and_jumps_that_lead_nowhere(lines: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        assemble("r0: @0 [2]\n" + lines)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [1],
+        [1, 0, 0, 0, 0, 0],
+        [0, 0, 1, 0, 0, 0, 255, 0, 0, 0],
+        [0, 0, 1, 0, 0, 0, 8, 0xC001, 0, 0],
+    ],
 )
 def test_words_that_are_no_program(words: list[int]) -> None:
     with pytest.raises(ArgumentError, match=r"\[op codes\]"):

@@ -62,7 +62,7 @@ def _touches(
         inside, outside = ("w", "r") if instruction.name == "load" else ("r", "w")
         for i, word in enumerate(_words(y)):
             found[-1, word].add((i % invocations, inside))
-            found[instruction.buffer, instruction.start + i].add((i % invocations, outside))
+            found[instruction.buffer, instruction.immediate + i].add((i % invocations, outside))
         return found
     together = kind not in ("arithmetic", "function")
     for operand in operands:
