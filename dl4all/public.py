@@ -51,6 +51,7 @@ from dl4all.functions import func, linalg, sparse
 from dl4all.functions import names as _functions
 from dl4all.functions.names import *
 from dl4all.functions.sparse import spmm
+from dl4all.graph.accelerator.program import accelerator_model
 from dl4all.graph.run.compiled import compile
 from dl4all.graph.run.control_flow import cond, scan, while_loop
 from dl4all.io.serialization import load, save
@@ -184,6 +185,7 @@ __all__ = [
     "Stream",
     "Tensor",
     "Trainer",
+    "accelerator_model",
     "autograd",
     "bool_",
     "calibrate",

@@ -1,0 +1,1 @@
+"""``dl4all emulate``."""

@@ -1,0 +1,261 @@
+"""Ops of networks as instructions of the accelerator, in addition to those of compiled calls."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dl4all.graph.ir.graph import HostCall, Node
+from dl4all.graph.ir.graph import Operand as TensorView
+from dl4all.graph.op_codes.emitter import Emitter, Unsupported
+from dl4all.graph.op_codes.instruction import Register, SlidingWindow, register
+from dl4all.graph.op_codes.op_rules import OPS, Rule
+from dl4all.ops.core.tensor_base import contiguous_strides
+from dl4all.ops.pool.avg_pool import avg_pooling
+from dl4all.ops.pool.max_pool import max_pooling
+from dl4all.ops.pool.windows import Pooling, adaptive
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    if isinstance(value, int):
+        return value, value
+    first, second = value
+    return int(first), int(second)
+
+
+# Convolutions and pools
+
+
+def _images(emitter: Emitter, tensor: TensorView) -> Register:
+    """Images of shape (N, C, H, W) or (C, H, W)."""
+    return emitter.view(tensor)
+
+
+def _emit_conv(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
+    x, weight, *bias = node.tensors
+    padding, dilation = arguments["padding"], _pair(arguments["dilation"])
+    stride = _pair(arguments["stride"])
+    size = (weight.shape[2], weight.shape[3])
+    if isinstance(padding, str):
+        total = [(k - 1) * d if padding == "same" else 0 for k, d in zip(size, dilation, strict=True)]
+        padding = (total[0] // 2, total[1] // 2)
+    window = SlidingWindow(size, stride, _pair(padding), dilation)
+    start = [emitter.view(bias[0], (bias[0].shape[0], 1, 1), (bias[0].strides[0], 0, 0))] if bias else []
+    _check_padding(window)
+    emitter.emit(
+        "conv",
+        _images(emitter, result),
+        _images(emitter, x),
+        emitter.view(weight),
+        *start,
+        window=window,
+    )
+
+
+def _check_padding(window: SlidingWindow) -> None:
+    for size, padding, dilation in zip(window.size, window.padding, window.dilation, strict=True):
+        if padding > (size - 1) * dilation:
+            raise Unsupported("has windows that lie in the padding only")
+
+
+def _pool(emitter: Emitter, node: Node, result: TensorView, pooling: Pooling, name: str) -> None:
+    [x] = node.tensors
+    if pooling.win is None:
+        raise Unsupported("pools to sizes that do not divide the image")
+    win = pooling.win
+    window = SlidingWindow(_pair(win.kernel), _pair(win.stride), _pair(win.before), _pair(win.dilation))
+    _check_padding(window)
+    emitter.emit(name, _images(emitter, result), _images(emitter, x), window=window)
+
+
+def _emit_max_pool(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
+    _pool(emitter, node, result, max_pooling(node.tensors[0].shape, **arguments), "max_pool")
+
+
+def _emit_avg_pool(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
+    pooling = avg_pooling(node.tensors[0].shape, **arguments)
+    _pool(emitter, node, result, pooling, "sum_pool")
+    divisors = np.unique(pooling.divisors())
+    if len(divisors) != 1:
+        raise Unsupported("divides windows at the border by other numbers")
+    sums = _images(emitter, result)
+    emitter.emit("div", sums, sums, float(divisors[0]))
+
+
+def _emit_adaptive(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
+    [x] = node.tensors
+    pooling = adaptive("adaptive_avg_pool2d", x.shape, arguments["output_size"])
+    height, width = x.shape[-2:]
+    if pooling.out_size == (1, 1):
+        if x.strides != contiguous_strides(x.shape):
+            raise Unsupported("takes the mean of strided images")
+        rows = math.prod(x.shape[:-2])
+        emitter.emit(
+            "row_mean",
+            emitter.view(result, (rows, 1), (1, 0)),
+            emitter.view(x, (rows, height * width), (height * width, 1)),
+        )
+        return
+    count = pooling.out_size
+    if height % count[0] or width % count[1]:
+        raise Unsupported("pools to sizes that do not divide the image")
+    size = (height // count[0], width // count[1])
+    sums = emitter.emit(
+        "sum_pool", _images(emitter, result), _images(emitter, x), window=SlidingWindow(size, size)
+    )
+    emitter.emit("div", sums, sums, float(math.prod(size)))
+
+
+# Normalisation
+
+
+def _emit_batch_norm(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
+    """A scale and a shift for each channel, from the statistics."""
+    x, mean, var, weight, bias = node.operands
+    assert isinstance(x, TensorView)
+    assert isinstance(mean, TensorView)
+    assert isinstance(var, TensorView)
+    channels = x.shape[1]
+    column = (channels, 1)
+    rows = emitter.temporary(column)
+    emitter.emit("add", rows, _column(emitter, var), arguments["eps"])
+    scale = emitter.emit("rsqrt", emitter.temporary(column), rows)
+    if isinstance(weight, TensorView):
+        scale = emitter.emit("mul", emitter.temporary(column), scale, _column(emitter, weight))
+    start = _column(emitter, bias) if isinstance(bias, TensorView) else 0.0
+    shift = emitter.emit("nmad", emitter.temporary(column), _column(emitter, mean), scale, start)
+    own = (x.shape[0], channels, math.prod(x.shape[2:]))
+    if x.strides != contiguous_strides(x.shape) or result.strides != contiguous_strides(result.shape):
+        raise Unsupported("normalises strided images")
+    emitter.emit(
+        "mad", emitter.view(result, own, contiguous_strides(own)),
+        emitter.view(x, own, contiguous_strides(own)), scale, shift,
+    )  # fmt: skip
+
+
+def _column(emitter: Emitter, tensor: TensorView) -> Register:
+    return emitter.view(tensor, (tensor.shape[0], 1), (tensor.strides[0], 0))
+
+
+def _emit_grouped_norm(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
+    x, weight, bias = node.operands
+    assert isinstance(x, TensorView)
+    if x.strides != contiguous_strides(x.shape) or result.strides != contiguous_strides(result.shape):
+        raise Unsupported("normalises strided rows")
+    groups, channels = arguments["groups"], x.shape[1]
+    count = x.shape[0] * groups
+    inner = math.prod(x.shape[2:])
+    length = math.prod(x.shape) // count
+    shape = (count, length)
+    column = (count, 1)
+    rows = emitter.view(x, shape, contiguous_strides(shape))
+    if arguments["center"]:
+        mean = emitter.emit("row_mean", emitter.temporary(column), rows)
+        rows = emitter.emit("sub", emitter.temporary(shape), rows, mean)
+    squares = emitter.emit("mul", emitter.temporary(shape), rows, rows)
+    variance = emitter.emit("row_mean", emitter.temporary(column), squares)
+    shifted = emitter.emit("add", emitter.temporary(column), variance, arguments["eps"])
+    scale = emitter.emit("rsqrt", emitter.temporary(column), shifted)
+    parts = [one for one in (weight, bias) if isinstance(one, TensorView)]
+    whole = emitter.view(result, shape, contiguous_strides(shape))
+    normal = emitter.emit("mul", emitter.temporary(shape) if parts else whole, rows, scale)
+    if not parts:
+        return
+    own = (x.shape[0], groups, channels // groups, inner)
+    view = (groups, channels // groups, 1)
+    if groups == 1 and inner == 1:
+        own, view = (1, 1, *shape), (1, 1, channels)
+    source = register(normal.offset, own)
+    target = emitter.view(result, own, contiguous_strides(own))
+    factors = [
+        emitter.view(one, view, contiguous_strides(view)) if isinstance(one, TensorView) else None
+        for one in (weight, bias)
+    ]
+    if factors[0] is None:
+        assert factors[1] is not None
+        emitter.emit("add", target, source, factors[1])
+    elif factors[1] is None:
+        emitter.emit("mul", target, source, factors[0])
+    else:
+        emitter.emit("mad", target, source, factors[0], factors[1])
+
+
+# Attention
+
+
+def _emit_attention(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
+    """Means of the values by softmax of scores, the logsumexp of each row, and zeros for what it has lost."""
+    query, key, value, mask = node.operands
+    assert isinstance(query, TensorView)
+    assert isinstance(key, TensorView)
+    assert isinstance(value, TensorView)
+    if arguments["repeats"] != 1:
+        raise Unsupported("shares keys between heads")
+    batch, queries, _ = query.shape
+    keys, columns = value.shape[1:]
+    shape = (batch, queries, keys)
+    k = key.strides
+    transposed = emitter.view(key, (batch, key.shape[2], keys), (k[0], k[2], k[1]))
+    scores = emitter.emit("matmul", emitter.temporary(shape), emitter.view(query), transposed)
+    scores = emitter.emit("mul", emitter.temporary(shape), scores, float(arguments["scale"]))
+    if isinstance(mask, TensorView):
+        if mask.shape[0] != 1:
+            raise Unsupported("has masks of its own for some heads")
+        scores = emitter.emit("add", emitter.temporary(shape), scores, emitter.view(mask))
+    if arguments["causal"]:
+        places = emitter.emit("iota", emitter.temporary((keys,)), 0.0)
+        own = emitter.emit("iota", emitter.temporary((queries,)), float(keys - queries))
+        column = register(own.offset, (queries, 1), (1, 0))
+        allowed = emitter.emit("le", emitter.temporary(shape[1:]), places, column)
+        scores = emitter.emit("select", emitter.temporary(shape), allowed, scores, -math.inf)
+    row = (batch, queries, 1)
+    largest = emitter.emit("row_max", emitter.temporary(row), scores)
+    shifted = emitter.emit("sub", emitter.temporary(shape), scores, largest)
+    powers = emitter.emit("exp", emitter.temporary(shape), shifted)
+    total = emitter.emit("row_sum", emitter.temporary(row), powers)
+    weights = emitter.emit("div", emitter.temporary(shape), powers, total)
+    whole = emitter.view(result)
+    out = (batch, queries, columns)
+    emitter.emit("matmul", register(whole.offset, out), weights, emitter.view(value))
+    logarithm = emitter.emit("log", emitter.temporary(row), total)
+    behind = whole.offset + math.prod(out)
+    emitter.emit("add", register(behind, row), logarithm, largest)
+    emitter.emit("copy", register(behind + math.prod(row), row), 0.0)
+
+
+# Rows by their numbers
+
+
+def _emit_take_rows(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
+    [table] = node.tensors
+    outer, _, inner = table.shape
+    if outer != 1 or not isinstance(node.commands[0], HostCall):
+        raise Unsupported("takes rows from several tables")
+    numbers = {binding.buffer for binding in node.commands[0].bindings}
+    [index] = numbers - {table.value.buffer, result.value.buffer}
+    emitter.read(index)
+    rows = result.shape[1]
+    words = emitter.place(index)[0].register
+    checked = emitter.emit(
+        "check", emitter.temporary((rows,)), register(words.offset, (rows,)), float(table.shape[1])
+    )
+    emitter.emit(
+        "take_rows",
+        emitter.view(result, (rows, inner), (inner, 1)),
+        emitter.view(table, table.shape[1:], table.strides[1:]),
+        checked,
+    )
+
+
+RULES: dict[str, Rule] = OPS | {
+    "conv2d": _emit_conv,
+    "max_pool2d": _emit_max_pool,
+    "avg_pool2d": _emit_avg_pool,
+    "adaptive_avg_pool2d": _emit_adaptive,
+    "batch_norm_apply": _emit_batch_norm,
+    "grouped_norm": _emit_grouped_norm,
+    "flash_attention": _emit_attention,
+    "take_rows": _emit_take_rows,
+}

@@ -1,0 +1,191 @@
+"""The accelerator as users see it: a model of the hardware that compiles calls, and programs that run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dl4all.errors import ArgumentError
+from dl4all.graph.accelerator.compiler import CompiledCall, compile_call
+from dl4all.graph.accelerator.machine import run_on_device
+from dl4all.graph.accelerator.model import Dataflow, EnergyTable, Hardware
+from dl4all.graph.accelerator.report import AcceleratorReport, report_of
+from dl4all.graph.ir.graph import Operand, bound_bytes
+from dl4all.graph.op_codes import simulator
+from dl4all.graph.op_codes.disassembler import disassemble
+from dl4all.graph.op_codes.instruction import OpProgram, words_of
+from dl4all.ops.core.tensor_base import TensorBase, from_host
+from dl4all.scheduler.device.current import device as device_of
+
+
+@dataclass(frozen=True)
+class AcceleratorModel:
+    """An accelerator of certain sizes; :func:`accelerator_model` makes one."""
+
+    hardware: Hardware
+
+    def compile(self, function: Callable[..., Any], *args: Any) -> AcceleratorProgram:
+        """The program of a call.
+
+        Args:
+            function: a module, or a function of tensors; returns a tensor, or a tuple or list of them.
+            args: tensors on the CPU, and other values, which become part of the program.
+
+        Raises:
+            ArgumentError: an op has no instructions, or does not fit into the scratchpad.
+        """
+        return AcceleratorProgram(self.hardware, compile_call(function, args, self.hardware))
+
+    def time(self, program: OpProgram) -> AcceleratorReport:
+        """The report of a program written by hand (:func:`dl4all.graph.op_codes.assembler.parse`)."""
+        return report_of(program, [""] * len(program.instructions), self.hardware)
+
+
+def accelerator_model(
+    array: tuple[int, int] = (16, 16),
+    *,
+    clock: float = 1e9,
+    dram: float = 25.6e9,
+    scratchpad: int = 1 << 20,
+    lanes: int = 16,
+    dataflow: Dataflow = "os",
+    energy: EnergyTable | None = None,
+) -> AcceleratorModel:
+    """An accelerator with a systolic array, a vector unit and a scratchpad, which runs and times networks.
+
+    Args:
+        array: rows and columns of multiply-adders.
+        clock: cycles a second.
+        dram: bytes a second.
+        scratchpad: bytes.
+        lanes: elements that the vector unit takes in a cycle.
+        dataflow: which operand stays in the array: ``"os"`` the outputs, ``"ws"`` the weights, ``"is"`` the
+            inputs.
+        energy: picojoules of operations; those of 45 nm unless given.
+
+    Returns:
+        A model whose ``compile(function, *tensors)`` gives a program: call it to run it, on the CPU or a
+        device, and ask it for its ``report()``.
+
+    Raises:
+        ArgumentError: a size or rate is not positive.
+
+    Example:
+        >>> import dl4all as dl
+        >>> accelerator = dl.accelerator_model(array=(8, 8))
+        >>> program = accelerator.compile(dl.nn.Linear(32, 16), dl.ones(64, 32))
+        >>> program(dl.ones(64, 32)).shape
+        (64, 16)
+        >>> report = program.report()
+        >>> report.cycles > 16 * (2 * 8 + 8 + 32 - 2)  # 16 folds of the array, and the copies around them
+        True
+    """
+    table = EnergyTable() if energy is None else energy
+    return AcceleratorModel(Hardware(tuple(array), clock, dram, scratchpad, lanes, dataflow, table))  # type: ignore[arg-type]
+
+
+class AcceleratorProgram:
+    """A call as a program of the accelerator: call it with tensors like those it was compiled for."""
+
+    def __init__(self, hardware: Hardware, call: CompiledCall) -> None:
+        self.hardware = hardware
+        self._call = call
+
+    @property
+    def program(self) -> OpProgram:
+        """Registers, numbers, windows and instructions."""
+        return self._call.program
+
+    @cached_property
+    def words(self) -> npt.NDArray[np.uint32]:
+        """The program as the interpreter reads it."""
+        return words_of(self.program)
+
+    @property
+    def text(self) -> str:
+        """The program in the assembler's language."""
+        return disassemble(self.words)
+
+    def __call__(self, *inputs: TensorBase, device: Any = "cpu") -> Any:
+        """Run the program.
+
+        Args:
+            inputs: as it was compiled for; weights are those that the model has now.
+            device: ``"cpu"`` takes each instruction to NumPy, others run the interpreter kernel.
+
+        Returns:
+            What the function returned, on the CPU.
+
+        Raises:
+            ArgumentError: shapes or dtypes differ, or an index is out of range.
+        """
+        memory = self._memory(inputs)
+        opened = device_of(device)
+        if opened.is_host:
+            simulator.run(self.words, memory)
+        else:
+            run_on_device(self.words, memory, opened)
+        results = []
+        for register, operand in self._call.results:
+            view = simulator.view_of(register, memory).view(operand.dtype)
+            array = np.ascontiguousarray(view).reshape(operand.shape)
+            results.append(from_host(type(inputs[0]).result_class, array, inputs[0].device, copy=True))
+        return results[0] if self._call.is_single else tuple(results)
+
+    def report(self) -> AcceleratorReport:
+        """Cycles, the utilisation of each unit, bytes, energy, and where the time goes."""
+        return report_of(self.program, self._call.ops, self.hardware)
+
+    def _memory(self, inputs: tuple[TensorBase, ...]) -> npt.NDArray[np.float32]:
+        """DRAM and scratchpad before the program runs; words that nothing has written hold NaN."""
+        call = self._call
+        if len(inputs) != len(call.arguments):
+            raise ArgumentError(f"[accelerator] takes {len(call.arguments)} tensors, got {len(inputs)}")
+        contents = dict[int, npt.NDArray[np.uint8]]()
+        for number, storage in self._outside():
+            contents[number] = np.zeros(bound_bytes(storage.nbytes), np.uint8)
+            call.tracer.device.download(storage, contents[number][: storage.nbytes])
+        for tensor, operand in zip(inputs, call.arguments, strict=True):
+            number = operand.value.buffer
+            if number not in contents:
+                contents[number] = np.zeros(bound_bytes(call.graph.buffers[number].nbytes), np.uint8)
+            _write(contents[number], tensor, operand)
+        for work in call.preparations:
+            for binding in work.bindings:
+                nbytes = call.graph.buffers[binding.buffer].nbytes
+                contents.setdefault(binding.buffer, np.zeros(bound_bytes(nbytes), np.uint8))
+            pieces = (contents[b.buffer][b.offset : b.offset + b.nbytes] for b in work.bindings)
+            work.run(*pieces)
+        memory = np.full(call.program.scratchpad.end, np.nan, np.float32)
+        for number, start, words in call.placed:
+            if number in contents:
+                memory[start : start + words] = contents[number].view(np.float32)[:words]
+        return memory
+
+    def _outside(self) -> list[tuple[int, Any]]:
+        """The memory that the call found, and what was uploaded in it."""
+        tracer, graph = self._call.tracer, self._call.graph
+        inputs = {operand.value.buffer for operand in self._call.arguments}
+        found = [(n, s) for n, s in tracer.outside.items() if n in graph.buffers and n not in inputs]
+        return [*found, *((n, s) for n, (s, _) in tracer.constants.items() if n in graph.buffers)]
+
+
+def _write(contents: npt.NDArray[np.uint8], tensor: TensorBase, operand: Operand) -> None:
+    """Put an argument where the call found the one that it was compiled for.
+
+    Raises:
+        ArgumentError: it has another shape or dtype.
+    """
+    if tensor.shape != operand.shape or tensor.dtype.name != operand.dtype:
+        raise ArgumentError(
+            f"[accelerator] the program was compiled for shape {operand.shape} and {operand.dtype}, "
+            f"got {tensor.shape} and {tensor.dtype.name}; compile it for that"
+        )
+    elements = contents.view(operand.dtype)[operand.offset :]
+    strides = [stride * elements.itemsize for stride in operand.strides]
+    np.lib.stride_tricks.as_strided(elements, operand.shape, strides)[...] = tensor.on_host()
