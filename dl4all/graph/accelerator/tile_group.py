@@ -30,7 +30,7 @@ class TileGroup:
 
     @property
     def sizes(self) -> Axes:
-        """What is cut into tiles: the sizes of the first result."""
+        """The sizes that are cut into tiles: those of the first result."""
         return self.lines[0].result.sizes
 
     @property

@@ -30,7 +30,7 @@ ALIGNMENT = 16
 ORDERS = ((0, 1, 2, 3), (1, 0, 2, 3), (3, 0, 1, 2), (0, 1, 3, 2))
 """Orders in which the tiles of the four axes follow each other, the outermost first."""
 CYCLES_OF_A_TILE = 20
-"""What a tile costs beside its work, by which larger ones are preferred."""
+"""The cost of a tile beside its work, by which larger ones are preferred."""
 
 
 class Tiling(NamedTuple):
