@@ -75,7 +75,7 @@ def test_stars_and_last_underscores_are_escaped() -> None:
     assert entries.escaped("Example:\n    >>> f(*x_)\n    1") == "Example:\n    >>> f(*x_)\n    1"
 
 
-@pytest.mark.parametrize("index", ["index.md", "decisions/README.md"])
+@pytest.mark.parametrize("index", ["index.md", "course/README.md", "decisions/README.md"])
 def test_every_page_of_a_folder_stands_in_its_list(index: str) -> None:
     page = source.DOCS / index
     listed = {f"{link}.md" for _, above, link in source.LISTED.findall(page.read_text("utf-8")) if not above}

@@ -21,7 +21,7 @@ ELSEWHERE = {
 
 PAGES = [
     pytest.param(page, marks=[pytest.mark.vulkan] if '"vulkan:0"' in text else [], id=page.name)
-    for page in sorted((ROOT / "docs").glob("*.md"))
+    for page in sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "course").glob("*.md")])
     if page.name not in ELSEWHERE and "\n```python\n" in (text := page.read_text("utf-8"))
 ]
 
