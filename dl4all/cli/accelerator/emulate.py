@@ -83,7 +83,7 @@ def emulate(
     with console.status(f"Compiling {model}"), dl.no_grad():
         program = accelerator.compile(network, *inputs)
     with console.status(f"Timing {model}"):
-        found = program.report()
+        found = program.report(*inputs)
     summary: dict[str, Any] = {"model": model, **found.as_dict()}
     if device is not None:
         with console.status(f"Running {model} on {device}"), dl.no_grad():

@@ -1,116 +1,123 @@
-"""From a call to a program of the accelerator: traced, taken apart into instructions, and cut into tiles."""
+"""From instructions on whole tensors to a program: groups, tiles, loops and jumps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from dl4all.errors import ArgumentError
 from dl4all.graph.accelerator.groups import grouped
 from dl4all.graph.accelerator.loops import ProgramBuilder, rolled
+from dl4all.graph.accelerator.lowering import Choice, Iteration, LoweredCall, Part, lower_call
 from dl4all.graph.accelerator.model import Hardware
-from dl4all.graph.accelerator.op_rules import RULES
 from dl4all.graph.accelerator.tile_sizes import ALIGNMENT, aligned
 from dl4all.graph.accelerator.tiles import tile_lines
-from dl4all.graph.ir.graph import Graph, HostCall, Node, Operand, Value
-from dl4all.graph.op_codes.choice import SINGLE_OPS
-from dl4all.graph.op_codes.emitter import Emitter, Unsupported
+from dl4all.graph.op_codes.emitter import Line
 from dl4all.graph.op_codes.instruction import OpProgram, Register, Scratchpad
-from dl4all.graph.op_codes.op_rules import emit_node
 from dl4all.graph.op_codes.validity import check_program
-from dl4all.graph.passes import pipeline
-from dl4all.graph.tracing.trace import Tracer, traced
-from dl4all.ops.core.tensor_base import TensorBase
-
-CHECK = "check_indices"
-"""The work of the host that makes places of a table's rows from indices of any integer type."""
-
-
-class Placed(NamedTuple):
-    """Words of DRAM that hold a buffer of the graph."""
-
-    buffer: int
-    start: int
-    words: int
 
 
 class CompiledCall(NamedTuple):
-    """A program, and what lies where in its memory.
-
-    ``preparations`` are the work of the host before the program runs: indices become places of rows.
-    """
+    """A program, the op of each of its instructions, and the call whose tensors lie in its DRAM."""
 
     program: OpProgram
-    ops: tuple[str, ...]  # of each instruction: the one that it is a part of
-    graph: Graph
-    tracer: Tracer
-    placed: tuple[Placed, ...]
-    arguments: tuple[Operand, ...]
-    results: tuple[tuple[Register, Operand], ...]
-    preparations: tuple[HostCall, ...]
-    is_single: bool
+    ops: tuple[str, ...]
+    call: LoweredCall
 
 
 def compile_call(function: Callable[..., Any], args: Sequence[Any], hardware: Hardware) -> CompiledCall:
     """The program of a call with tensors like these on the CPU.
 
     Raises:
-        ArgumentError: tensors lie on another device, or an op has no instructions; it names the op.
+        ArgumentError: an op has no instructions, or does not fit into the scratchpad.
     """
-    if any(isinstance(one, TensorBase) and not one.device.is_host for one in args):
-        raise ArgumentError(
-            "[accelerator_model] compiles calls with tensors on the CPU, the host of the accelerator; "
-            'move model and inputs by .to("cpu")'
-        )
-    whole, tracer, result = traced(function, *args)
-    arguments = tuple(
-        replace(tracer.operand(one), value=Value(tracer.number_of(one), 0))
-        for one in args
-        if isinstance(one, TensorBase)
-    )
-    graph = pipeline.run(whole, set(pipeline.NAMES).difference(SINGLE_OPS))
-    emitter = Emitter(graph)
-    preparations: list[HostCall] = []
-    for node in graph.nodes:
-        if _is_preparation(graph, node):
-            [command] = node.commands
-            assert isinstance(command, HostCall)
-            preparations.append(command)
-            continue
-        first = len(emitter.lines)
-        try:
-            emit_node(emitter, node, RULES)
-        except Unsupported as problem:
-            raise ArgumentError(
-                f"[accelerator_model] the op {node.op or node.name} has no instructions: it {problem}"
-                + (f" ({node.line})" if node.line else "")
-            ) from None
-        emitter.lines[first:] = [line._replace(op=node.op or node.name) for line in emitter.lines[first:]]
-    results = tuple((emitter.view(one), one) for one in graph.outputs)
-    for one in graph.outputs:
-        emitter.read(one.value.buffer)
-    start = aligned(max(emitter.words, 1))
+    call = lower_call(function, args)
+    start = aligned(max(call.emitter.words, 1))
     scratchpad = Scratchpad(start, hardware.words // ALIGNMENT * ALIGNMENT)
-    builder = ProgramBuilder()
-    varying = {*graph.inputs, *(b.buffer for work in preparations for b in work.bindings)}
-    inputs = [t.register for number in varying for t in emitter.pieces.get(number, ())]
-    for group in grouped(emitter.lines, inputs, [register for register, _ in results], hardware):
-        for tile in rolled(list(tile_lines(group, hardware, scratchpad))):
-            builder.add(tile)
-    program = builder.program(scratchpad)
+    varying = {*call.graph.inputs, *(b.buffer for work in call.preparations for b in work.bindings)}
+    inputs = [t.register for number in varying for t in call.emitter.pieces.get(number, ())]
+    writer = _Writer(hardware, scratchpad, inputs, [view for view, _ in call.results], call.parts)
+    writer.write(call.parts)
+    program = writer.builder.program(scratchpad)
     check_program(program, scratchpad.end)
-    placed = tuple(
-        Placed(number, pieces[0].register.offset, pieces[0].register.elements)
-        for number, pieces in emitter.pieces.items()
-    )
-    return CompiledCall(
-        program, tuple(builder.ops), graph, tracer, placed, arguments, results, tuple(preparations),
-        isinstance(result, TensorBase),
-    )  # fmt: skip
+    return CompiledCall(program, tuple(writer.builder.ops), call)
 
 
-def _is_preparation(graph: Graph, node: Node) -> bool:
-    """Whether the host makes indices ready, as the accelerator has no ints of 64 bits."""
-    given = all(graph.buffers[value.buffer].kind in ("input", "constant", "captured") for value in node.reads)
-    return not node.op and node.name == CHECK and given and isinstance(node.commands[0], HostCall)
+class _Writer:
+    """A program in the making.
+
+    Args:
+        hardware: whose tiles they are.
+        scratchpad: where they lie.
+        inputs: what another run finds with other contents.
+        outputs: what is read when the program has run.
+        parts: all of the program.
+    """
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        scratchpad: Scratchpad,
+        inputs: list[Register],
+        outputs: list[Register],
+        parts: Sequence[Part],
+    ) -> None:
+        self.builder = ProgramBuilder()
+        self._hardware, self._scratchpad, self._inputs, self._outputs = hardware, scratchpad, inputs, outputs
+        self._reads = [(lines, _reads(lines)) for lines in _straight(parts)]
+        self._preds = list(_preds(parts))
+
+    def write(self, parts: Iterable[Part], *, again: bool = False) -> None:
+        """Append the instructions of parts; `again` says that they are run several times."""
+        for part in parts:
+            if isinstance(part, Choice):
+                to_true = self.builder.jump(part.pred)
+                self.write(part.if_false, again=again)
+                to_end = self.builder.jump(1.0)
+                self.builder.land(to_true)
+                self.write(part.if_true, again=again)
+                self.builder.land(to_end)
+            elif isinstance(part, Iteration):
+                start = len(self.builder.instructions)
+                self.write(part.condition, again=True)
+                to_body = self.builder.jump(part.pred)
+                to_end = self.builder.jump(1.0)
+                self.builder.land(to_body)
+                self.write(part.body, again=True)
+                self.builder.land(self.builder.jump(1.0), start)
+                self.builder.land(to_end)
+            else:
+                self._write_lines(part, again=again)
+
+    def _write_lines(self, lines: Sequence[Line], *, again: bool) -> None:
+        # Where lines run again, they may read in one iteration what they have written in the one before.
+        later = [one for other, reads in self._reads if other is not lines or again for one in reads]
+        for group in grouped(lines, self._inputs, [*later, *self._preds, *self._outputs], self._hardware):
+            for tile in rolled(list(tile_lines(group, self._hardware, self._scratchpad))):
+                self.builder.add(tile)
+
+
+def _straight(parts: Iterable[Part]) -> list[tuple[Line, ...]]:
+    """The straight lines among parts, and among those in them."""
+    found: list[tuple[Line, ...]] = []
+    for part in parts:
+        if isinstance(part, Choice):
+            found += [*_straight(part.if_true), *_straight(part.if_false)]
+        elif isinstance(part, Iteration):
+            found += [*_straight(part.condition), *_straight(part.body)]
+        else:
+            found.append(part)
+    return found
+
+
+def _preds(parts: Iterable[Part]) -> list[Register]:
+    found: list[Register] = []
+    for part in parts:
+        if isinstance(part, Choice):
+            found += [part.pred, *_preds(part.if_true), *_preds(part.if_false)]
+        elif isinstance(part, Iteration):
+            found += [part.pred, *_preds(part.condition), *_preds(part.body)]
+    return found
+
+
+def _reads(lines: Iterable[Line]) -> list[Register]:
+    return [one for line in lines for one in line.operands if isinstance(one, Register)]

@@ -159,6 +159,16 @@ class ProgramBuilder:
                     window = self.windows.setdefault(item.window, len(self.windows))
                 self._append(Instruction(item.name, result, operands, immediate=window), item.op)
 
+    def jump(self, condition: Register | float) -> int:
+        """Append a jump, whose target is not known yet; returns its number for :meth:`land`."""
+        self._append(Instruction("jump", 0, (self._operand(condition),)), "")
+        return len(self.instructions) - 1
+
+    def land(self, jump: int, target: int | None = None) -> None:
+        """Let a jump lead to an instruction: the next one unless another is named."""
+        there = len(self.instructions) if target is None else target
+        self.instructions[jump] = self.instructions[jump]._replace(immediate=there)
+
     def _append(self, instruction: Instruction, op: str) -> None:
         self.instructions.append(instruction)
         self.ops.append(op)

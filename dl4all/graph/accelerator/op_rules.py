@@ -9,9 +9,10 @@ import numpy as np
 
 from dl4all.graph.ir.graph import HostCall, Node
 from dl4all.graph.ir.graph import Operand as TensorView
+from dl4all.graph.op_codes.elementwise_rules import MASK_RULES
 from dl4all.graph.op_codes.emitter import Emitter, Unsupported
 from dl4all.graph.op_codes.instruction import Register, SlidingWindow, register
-from dl4all.graph.op_codes.op_rules import OPS, Rule
+from dl4all.graph.op_codes.op_rules import OPS, Rule, emit_elementwise
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.pool.avg_pool import avg_pooling
 from dl4all.ops.pool.max_pool import max_pooling
@@ -249,13 +250,30 @@ def _emit_take_rows(emitter: Emitter, node: Node, result: TensorView, arguments:
     )
 
 
-RULES: dict[str, Rule] = OPS | {
-    "conv2d": _emit_conv,
-    "max_pool2d": _emit_max_pool,
-    "avg_pool2d": _emit_avg_pool,
-    "adaptive_avg_pool2d": _emit_adaptive,
-    "batch_norm_apply": _emit_batch_norm,
-    "grouped_norm": _emit_grouped_norm,
-    "flash_attention": _emit_attention,
-    "take_rows": _emit_take_rows,
-}
+def _emit_cast(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
+    """A bool is a float of 1 or 0 already; of a float it is whether that is not 0."""
+    [x] = node.tensors
+    target, source = emitter.view(result), emitter.view(x)
+    if result.dtype == x.dtype or x.dtype == "bool":
+        emitter.emit("copy", target, source)
+    else:
+        emitter.emit("eq", target, emitter.emit("eq", emitter.temporary(x.shape), source, 0.0), 0.0)
+
+
+MASKS = frozenset((*MASK_RULES, "cast", "sum", "mean", "clone"))
+"""Ops that may have bools among their operands and results."""
+RULES: dict[str, Rule] = (
+    OPS
+    | dict.fromkeys(MASK_RULES, emit_elementwise)
+    | {
+        "cast": _emit_cast,
+        "conv2d": _emit_conv,
+        "max_pool2d": _emit_max_pool,
+        "avg_pool2d": _emit_avg_pool,
+        "adaptive_avg_pool2d": _emit_adaptive,
+        "batch_norm_apply": _emit_batch_norm,
+        "grouped_norm": _emit_grouped_norm,
+        "flash_attention": _emit_attention,
+        "take_rows": _emit_take_rows,
+    }
+)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
 from dl4all.graph.accelerator.compiler import CompiledCall, compile_call
+from dl4all.graph.accelerator.lowering import LoweredCall
 from dl4all.graph.accelerator.machine import run_on_device
 from dl4all.graph.accelerator.model import Dataflow, EnergyTable, Hardware
 from dl4all.graph.accelerator.report import AcceleratorReport, report_of
@@ -43,7 +44,7 @@ class AcceleratorModel:
 
     def time(self, program: OpProgram) -> AcceleratorReport:
         """The report of a program written by hand (:func:`dl4all.graph.op_codes.assembler.parse`)."""
-        return report_of(program, [""] * len(program.instructions), self.hardware)
+        return report_of(program, [""] * len(program.instructions), self.hardware, ())
 
 
 def accelerator_model(
@@ -92,14 +93,14 @@ def accelerator_model(
 class AcceleratorProgram:
     """A call as a program of the accelerator: call it with tensors like those it was compiled for."""
 
-    def __init__(self, hardware: Hardware, call: CompiledCall) -> None:
+    def __init__(self, hardware: Hardware, compiled: CompiledCall) -> None:
         self.hardware = hardware
-        self._call = call
+        self._compiled = compiled
 
     @property
     def program(self) -> OpProgram:
         """Registers, numbers, windows and instructions."""
-        return self._call.program
+        return self._compiled.program
 
     @cached_property
     def words(self) -> npt.NDArray[np.uint32]:
@@ -131,48 +132,70 @@ class AcceleratorProgram:
         else:
             run_on_device(self.words, memory, opened)
         results = []
-        for register, operand in self._call.results:
-            view = simulator.view_of(register, memory).view(operand.dtype)
-            array = np.ascontiguousarray(view).reshape(operand.shape)
+        call = self._compiled.call
+        for register, operand in call.results:
+            view = simulator.view_of(register, memory)
+            words = view != 0 if operand.dtype == "bool" else view.view(operand.dtype)
+            array = np.ascontiguousarray(words).reshape(operand.shape)
             results.append(from_host(type(inputs[0]).result_class, array, inputs[0].device, copy=True))
-        return results[0] if self._call.is_single else tuple(results)
+        return results[0] if call.is_single else tuple(results)
 
-    def report(self) -> AcceleratorReport:
-        """Cycles, the utilisation of each unit, bytes, energy, and where the time goes."""
-        return report_of(self.program, self._call.ops, self.hardware)
+    def report(self, *inputs: TensorBase) -> AcceleratorReport:
+        """Cycles, the utilisation of each unit, bytes, energy, and where the time goes.
+
+        Args:
+            inputs: for a program with conditions or loops on values: which way it goes depends on them.
+
+        Raises:
+            ArgumentError: the program jumps, and there are no inputs.
+        """
+        jumps: list[bool] = []
+        if inputs and any(instruction.name == "jump" for instruction in self.program.instructions):
+            simulator.run(self.words, self._memory(inputs), jumps=jumps)
+        return report_of(self.program, self._compiled.ops, self.hardware, jumps)
 
     def _memory(self, inputs: tuple[TensorBase, ...]) -> npt.NDArray[np.float32]:
         """DRAM and scratchpad before the program runs; words that nothing has written hold NaN."""
-        call = self._call
+        call = self._compiled.call
         if len(inputs) != len(call.arguments):
             raise ArgumentError(f"[accelerator] takes {len(call.arguments)} tensors, got {len(inputs)}")
-        contents = dict[int, npt.NDArray[np.uint8]]()
-        for number, storage in self._outside():
-            contents[number] = np.zeros(bound_bytes(storage.nbytes), np.uint8)
-            call.tracer.device.download(storage, contents[number][: storage.nbytes])
+        given = dict[int, npt.NDArray[np.uint8]]()
         for tensor, operand in zip(inputs, call.arguments, strict=True):
             number = operand.value.buffer
-            if number not in contents:
-                contents[number] = np.zeros(bound_bytes(call.graph.buffers[number].nbytes), np.uint8)
-            _write(contents[number], tensor, operand)
-        for work in call.preparations:
-            for binding in work.bindings:
-                nbytes = call.graph.buffers[binding.buffer].nbytes
-                contents.setdefault(binding.buffer, np.zeros(bound_bytes(nbytes), np.uint8))
-            pieces = (contents[b.buffer][b.offset : b.offset + b.nbytes] for b in work.bindings)
-            work.run(*pieces)
-        memory = np.full(call.program.scratchpad.end, np.nan, np.float32)
-        for number, start, words in call.placed:
-            if number in contents:
-                memory[start : start + words] = contents[number].view(np.float32)[:words]
+            nbytes = bound_bytes(call.graph.buffers[number].nbytes)
+            _write(given.setdefault(number, np.zeros(nbytes, np.uint8)), tensor, operand)
+        memory = np.full(self.program.scratchpad.end, np.nan, np.float32)
+        for one in _nested(call):
+            _fill(memory, one, given if one is call else {})
         return memory
 
-    def _outside(self) -> list[tuple[int, Any]]:
-        """The memory that the call found, and what was uploaded in it."""
-        tracer, graph = self._call.tracer, self._call.graph
-        inputs = {operand.value.buffer for operand in self._call.arguments}
-        found = [(n, s) for n, s in tracer.outside.items() if n in graph.buffers and n not in inputs]
-        return [*found, *((n, s) for n, (s, _) in tracer.constants.items() if n in graph.buffers)]
+
+def _nested(call: LoweredCall) -> list[LoweredCall]:
+    """A call, and the functions of its conditions and loops."""
+    return [call, *(one for function in call.functions for one in _nested(function))]
+
+
+def _fill(
+    memory: npt.NDArray[np.float32], call: LoweredCall, given: dict[int, npt.NDArray[np.uint8]]
+) -> None:
+    """Write what a call is given, what it found, and what the host makes of both, into DRAM."""
+    tracer, buffers = call.tracer, call.graph.buffers
+    arguments = {operand.value.buffer for operand in call.arguments}
+    found = {number: storage for number, (storage, _) in tracer.constants.items()} | tracer.outside
+    contents = dict(given)
+    for number, storage in found.items():
+        if number in buffers and number not in arguments:
+            contents[number] = np.zeros(bound_bytes(storage.nbytes), np.uint8)
+            tracer.device.download(storage, contents[number][: storage.nbytes])
+    for work in call.preparations:
+        for binding in work.bindings:
+            nbytes = bound_bytes(buffers[binding.buffer].nbytes)
+            contents.setdefault(binding.buffer, np.zeros(nbytes, np.uint8))
+        work.run(*(contents[b.buffer][b.offset : b.offset + b.nbytes] for b in work.bindings))
+    for number, start, words, is_mask in call.placed:
+        if number in contents:
+            array = contents[number]
+            memory[start : start + words] = array[:words] if is_mask else array.view(np.float32)[:words]
 
 
 def _write(contents: npt.NDArray[np.uint8], tensor: TensorBase, operand: Operand) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -109,8 +109,10 @@ class AcceleratorReport:
         }
 
 
-def report_of(program: OpProgram, names: Sequence[str], hardware: Hardware) -> AcceleratorReport:
-    """The report of a program; `names` are the ops of its instructions.
+def report_of(
+    program: OpProgram, names: Sequence[str], hardware: Hardware, jumps: Iterable[bool]
+) -> AcceleratorReport:
+    """The report of a program; `names` are the ops of its instructions, `jumps` which of its jumps are taken.
 
     Raises:
         ArgumentError: the program jumps.
@@ -120,7 +122,7 @@ def report_of(program: OpProgram, names: Sequence[str], hardware: Hardware) -> A
     phases: dict[Unit, Phase] = {}
     finished: list[Phase] = []
     cycles = count = words = elements = 0
-    for position, cost, start, end in timed(program, hardware):
+    for position, cost, start, end in timed(program, hardware, jumps):
         count += 1
         cycles = max(cycles, end)
         busy[cost.unit] += cost.cycles

@@ -7,7 +7,7 @@ whose words it needs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from dl4all.graph.accelerator.model import (
 from dl4all.graph.op_codes.instruction import Instruction, InstructionOperand, OpProgram, Register
 from dl4all.graph.op_codes.opcode import CODES, OPCODES
 from dl4all.graph.op_codes.simulator import executed
-from dl4all.graph.op_codes.validity import end_of
+from dl4all.graph.op_codes.validity import end_of, registers_of
 
 SCRATCHPAD_GRAIN = 16
 DRAM_GRAIN = 256
@@ -85,34 +85,42 @@ def cost_of(program: OpProgram, instruction: Instruction, hardware: Hardware) ->
     return InstructionCost(unit, cycles, 0, words, 0, cycles * hardware.lanes)
 
 
-def timed(program: OpProgram, hardware: Hardware) -> Iterator[TimedInstruction]:
+def timed(program: OpProgram, hardware: Hardware, jumps: Iterable[bool]) -> Iterator[TimedInstruction]:
     """Every instruction that runs, in order.
 
     Args:
-        program: checked, and without jumps: where they lead depends on data.
+        program: checked.
         hardware: its sizes and rates.
+        jumps: whether each jump that is met is taken, which depends on data.
 
     Raises:
-        ArgumentError: the program jumps.
+        ArgumentError: the program jumps more often.
     """
     memory = _MemoryTimes(program)
     free = dict.fromkeys(UNITS, 0)
     costs: dict[int, InstructionCost] = {}
 
-    def refuse(operand: InstructionOperand, iterations: tuple[int, int]) -> bool:
-        raise ArgumentError(
-            "[accelerator_model] a program that jumps has no time of its own: it depends on data"
-        )
+    taken, issued = iter(jumps), 0
 
-    for position, instruction, iterations in executed(program, refuse):
+    def is_taken(operand: InstructionOperand, iterations: tuple[int, int]) -> bool:
+        found = next(taken, None)
+        if found is None:
+            raise ArgumentError(
+                "[accelerator_model] the time of a program that jumps depends on data; give report() inputs"
+            )
+        return found
+
+    for position, instruction, iterations in executed(program, is_taken):
         if OPCODES[CODES[instruction.name]].kind == "control":
+            for one in registers_of(program, instruction):  # what a jump depends on must be there
+                issued = max(issued, memory.written(one, iterations))
             continue
         cost = costs.get(position)
         if cost is None:
             cost = costs[position] = cost_of(program, instruction, hardware)
         result = program.registers[instruction.result]
         reads = [program.registers[o.position] for o in instruction.operands if o.kind == "register"]
-        ready = memory.ready(result, reads, iterations)
+        ready = max(issued, memory.ready(result, reads, iterations))
         start = max(ready, free[cost.unit])
         free[cost.unit] = start + cost.cycles
         end = start + cost.cycles + LATENCY[cost.unit]
@@ -142,10 +150,12 @@ class _MemoryTimes:
         """The cycle from which on an instruction finds what it reads, and disturbs nobody."""
         space, piece = self._pieces(result, iterations)
         latest = max(int(self._written[space][piece].max()), int(self._read[space][piece].max()))
-        for one in reads:
-            space, piece = self._pieces(one, iterations)
-            latest = max(latest, int(self._written[space][piece].max()))
-        return latest
+        return max([latest, *(self.written(one, iterations) for one in reads)])
+
+    def written(self, register: Register, iterations: tuple[int, int]) -> int:
+        """The cycle from which on a register's words are there."""
+        space, piece = self._pieces(register, iterations)
+        return int(self._written[space][piece].max())
 
     def note(self, result: Register, reads: list[Register], iterations: tuple[int, int], end: int) -> None:
         for one in reads:

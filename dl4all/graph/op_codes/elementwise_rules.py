@@ -63,3 +63,22 @@ RULES = {
     "eq v, t, #0; select u, v, #0, u; abs t, a; neg t, t; exp t, t; log1p t, t; add y, t, u",
     "logistic_error_backward": "sigmoid t, b; sub t, t, c; mul y, a, t",
 }
+
+MASK_RULES = {
+    "eq": "eq y, a, b",
+    "ne": "eq t, a, b; eq y, t, #0",
+    "lt": "lt y, a, b",
+    "le": "le y, a, b",
+    "gt": "lt y, b, a",
+    "ge": "le y, b, a",
+    "bitwise_and": "mul y, a, b",
+    "bitwise_or": "max y, a, b",
+    "bitwise_xor": "eq t, a, b; eq y, t, #0",
+    "logical_and": "mul y, a, b",
+    "logical_or": "max y, a, b",
+    "logical_xor": "eq t, a, b; eq y, t, #0",
+    "logical_not": "eq y, a, #0",
+    "bitwise_not": "eq y, a, #0",
+    "where": "select y, a, b, c",
+}
+"""Ops on bools, of which each is a word, 1 or 0: compiled calls have bytes for them, and none of these."""

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from dl4all.graph.ir.graph import BoundFill, BoundLaunch, MultiTensorLaunch, Node
 from dl4all.graph.ir.graph import Operand as TensorView
-from dl4all.graph.op_codes.elementwise_rules import RULES
+from dl4all.graph.op_codes.elementwise_rules import MASK_RULES, RULES
 from dl4all.graph.op_codes.emitter import Emitter, Source, Unsupported
 from dl4all.graph.op_codes.instruction import AXES, Register, contiguous, register
 from dl4all.graph.op_codes.optimizer_rules import emit_updates, is_update
@@ -19,7 +19,12 @@ Rule: TypeAlias = Callable[[Emitter, Node, TensorView, dict[str, Any]], None]
 INDICES = "loss/cross_entropy.comp", "loss/cross_entropy_backward.comp"
 
 
-def emit_node(emitter: Emitter, node: Node, rules: Mapping[str, Rule] | None = None) -> None:
+def emit_node(
+    emitter: Emitter,
+    node: Node,
+    rules: Mapping[str, Rule] | None = None,
+    dtypes: Sequence[str] = ("float32",),
+) -> None:
     """Append the instructions of a node, by the rules of ops; those of compiled calls unless given.
 
     Raises:
@@ -31,7 +36,7 @@ def emit_node(emitter: Emitter, node: Node, rules: Mapping[str, Rule] | None = N
     if not node.op:
         _emit_command(emitter, node)
         return
-    rule = (OPS if rules is None else rules).get(node.op, _emit_elementwise if node.op in RULES else None)
+    rule = (OPS if rules is None else rules).get(node.op, emit_elementwise if node.op in RULES else None)
     if rule is None:
         raise Unsupported(f"is the op {node.op}")
     result = node.result
@@ -39,11 +44,11 @@ def emit_node(emitter: Emitter, node: Node, rules: Mapping[str, Rule] | None = N
         raise Unsupported("writes no result")
     if any(value != result.value and not emitter.is_scratch(value) for value in node.writes):
         raise Unsupported("writes more than its result")
-    if any(operand.dtype != "float32" for operand in (result, *node.tensors)):
+    if any(operand.dtype not in dtypes for operand in (result, *node.tensors)):
         raise Unsupported("computes with other elements than float32")
     if any(isinstance(c, BoundLaunch | MultiTensorLaunch) and c.varying for c in node.commands):
         raise Unsupported("takes numbers that change from call to call")
-    if node.op not in RULES and any(o.value.buffer == result.value.buffer for o in node.tensors):
+    if rule is not emit_elementwise and any(o.value.buffer == result.value.buffer for o in node.tensors):
         raise Unsupported("writes over its operand")
     for operand in node.tensors:
         emitter.read(operand.value.buffer)
@@ -54,7 +59,7 @@ def emit_node(emitter: Emitter, node: Node, rules: Mapping[str, Rule] | None = N
 # Elementwise
 
 
-def _emit_elementwise(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
+def emit_elementwise(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
     tensors = [_broadcast(operand, result.shape) for operand in node.tensors]
     shape, strides = merge_axes(result.shape, [*tensors, result.strides])
     if len(shape) > AXES:
@@ -73,7 +78,7 @@ def _emit_elementwise(emitter: Emitter, node: Node, result: TensorView, argument
         operands[name] = next(views) if isinstance(operand, TensorView) else float(operand)
     operands["y"] = next(views)
     numbers = {name: f"#{float(v)!r}" for name, v in arguments.items() if isinstance(v, int | float)}
-    for line in RULES[node.op].format(**numbers).split(";"):
+    for line in (RULES.get(node.op) or MASK_RULES[node.op]).format(**numbers).split(";"):
         name, _, rest = line.strip().partition(" ")
         target, *words = rest.split(", ")
         if target not in operands:

@@ -43,7 +43,11 @@ class SimulatedStep(NamedTuple):
 
 
 def steps(
-    words: Array, arena: Array, buffers: Sequence[Array] = (), parameters: Sequence[float] = ()
+    words: Array,
+    arena: Array,
+    buffers: Sequence[Array] = (),
+    parameters: Sequence[float] = (),
+    jumps: list[bool] | None = None,
 ) -> Iterator[SimulatedStep]:
     """Run a program, and stop after each instruction.
 
@@ -52,6 +56,7 @@ def steps(
         arena: float32, one axis; it is changed.
         buffers: float32, one axis each; those that are stored to are changed.
         parameters: the numbers p0, p1, ...
+        jumps: a list to which it is added whether each jump was taken.
 
     Raises:
         ArgumentError: the program is not legal.
@@ -67,7 +72,10 @@ def steps(
     check_program(program, len(arena))
 
     def is_taken(operand: InstructionOperand, iterations: tuple[int, int]) -> bool:
-        return bool(_value(program, operand, arena, parameters, iterations).reshape(-1)[0] != 0)
+        found = bool(_value(program, operand, arena, parameters, iterations).reshape(-1)[0] != 0)
+        if jumps is not None:
+            jumps.append(found)
+        return found
 
     for position, instruction, iterations in executed(program, is_taken):
         if OPCODES[CODES[instruction.name]].kind == "control":
@@ -118,9 +126,15 @@ def executed(
     raise ArgumentError(f"[jump] the program runs more than {MOST_EXECUTED} instructions")
 
 
-def run(words: Array, arena: Array, buffers: Sequence[Array] = (), parameters: Sequence[float] = ()) -> None:
+def run(
+    words: Array,
+    arena: Array,
+    buffers: Sequence[Array] = (),
+    parameters: Sequence[float] = (),
+    jumps: list[bool] | None = None,
+) -> None:
     """Run a program to its end; see :func:`steps`."""
-    for _ in steps(words, arena, buffers, parameters):
+    for _ in steps(words, arena, buffers, parameters, jumps):
         pass
 
 

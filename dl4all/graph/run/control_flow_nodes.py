@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 
 from dl4all.autograd.backward_pass import grad
 from dl4all.errors import ArgumentError
+from dl4all.graph.ir.graph import Binding, Command, HostCall
 from dl4all.graph.run.compiled import compile
 from dl4all.graph.tracing.guards import Guards
 from dl4all.graph.tracing.structure import Build, rebuilder
 from dl4all.ops.core import autocast, tape
 from dl4all.ops.core.dtypes import FLOATING
-from dl4all.ops.core.kernels.host_work import note_tensor_work
+from dl4all.ops.core.kernels.host_work import ArrayView, HostWork, TensorWork, note_tensor_work
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import copy_into, new_like
 from dl4all.ops.memory.views import contiguous
@@ -149,6 +150,48 @@ class _Replay:
                 results = self.work.results(inputs, compiled=True)
             for target, result in zip(tensors[len(tensors) - len(results) :], results, strict=True):
                 copy_into(target, result)
+
+
+class ControlFlow(NamedTuple):
+    """A condition or loop in a graph: its functions as those of tensors, and what it reads and writes.
+
+    ``shift`` is 1 where the first input is the predicate, which no function takes.
+    """
+
+    name: str
+    functions: tuple[FlatFunction, ...]
+    closures: tuple[int, ...]  # tensors of each function's closure: the last inputs
+    shift: int
+    inputs: tuple[Binding, ...]
+    input_views: tuple[ArrayView, ...]
+    outputs: tuple[Binding, ...]
+    output_views: tuple[ArrayView, ...]
+    cls: Any  # of the tensors
+
+    def operands_of(self, number: int) -> list[int]:
+        """The positions of the inputs that a function takes: operands, and what is in its closure."""
+        first = len(self.inputs) - sum(self.closures)
+        start = first + sum(self.closures[:number])
+        return [*range(self.shift, first), *range(start, start + self.closures[number])]
+
+
+def control_flow_of(command: Command) -> ControlFlow | None:
+    """The condition or loop that a command of a graph of the CPU is, without gradients; None for others."""
+    work = command.run if isinstance(command, HostCall) else None
+    task = work.function if isinstance(work, HostWork) else None
+    replay = task.function if isinstance(task, TensorWork) else None
+    if not isinstance(command, HostCall) or not isinstance(replay, _Replay):
+        return None
+    assert isinstance(task, TensorWork)
+    operator = replay.work
+    if not isinstance(operator, _Operator):
+        return None
+    first, last = task.seen, task.seen + replay.count
+    views = work.views  # type: ignore[union-attr]
+    return ControlFlow(
+        operator.name, operator.functions, operator.closures, int(operator.name == "cond"),
+        command.bindings[first:last], views[first:last], command.bindings[last:], views[last:], task.cls,
+    )  # fmt: skip
 
 
 def control_flow_node(
