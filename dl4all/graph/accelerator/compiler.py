@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from dl4all.graph.accelerator.groups import grouped
 from dl4all.graph.accelerator.loops import ProgramBuilder, rolled
-from dl4all.graph.accelerator.lowering import Choice, Iteration, LoweredCall, Part, lower_call
+from dl4all.graph.accelerator.lowered_call import BranchPart, LoopPart, LoweredCall, Part, lower_call
 from dl4all.graph.accelerator.model import Hardware
 from dl4all.graph.accelerator.tile_sizes import ALIGNMENT, aligned
 from dl4all.graph.accelerator.tiles import tile_lines
@@ -35,14 +35,14 @@ def compile_call(function: Callable[..., Any], args: Sequence[Any], hardware: Ha
     scratchpad = Scratchpad(start, hardware.words // ALIGNMENT * ALIGNMENT)
     varying = {*call.graph.inputs, *(b.buffer for work in call.preparations for b in work.bindings)}
     inputs = [t.register for number in varying for t in call.emitter.pieces.get(number, ())]
-    writer = _Writer(hardware, scratchpad, inputs, [view for view, _ in call.results], call.parts)
+    writer = _PartWriter(hardware, scratchpad, inputs, [view for view, _ in call.results], call.parts)
     writer.write(call.parts)
     program = writer.builder.program(scratchpad)
     check_program(program, scratchpad.end)
     return CompiledCall(program, tuple(writer.builder.ops), call)
 
 
-class _Writer:
+class _PartWriter:
     """A program in the making.
 
     Args:
@@ -69,14 +69,14 @@ class _Writer:
     def write(self, parts: Iterable[Part], *, again: bool = False) -> None:
         """Append the instructions of parts; `again` says that they are run several times."""
         for part in parts:
-            if isinstance(part, Choice):
+            if isinstance(part, BranchPart):
                 to_true = self.builder.jump(part.pred)
                 self.write(part.if_false, again=again)
                 to_end = self.builder.jump(1.0)
                 self.builder.land(to_true)
                 self.write(part.if_true, again=again)
                 self.builder.land(to_end)
-            elif isinstance(part, Iteration):
+            elif isinstance(part, LoopPart):
                 start = len(self.builder.instructions)
                 self.write(part.condition, again=True)
                 to_body = self.builder.jump(part.pred)
@@ -100,9 +100,9 @@ def _straight(parts: Iterable[Part]) -> list[tuple[Line, ...]]:
     """The straight lines among parts, and among those in them."""
     found: list[tuple[Line, ...]] = []
     for part in parts:
-        if isinstance(part, Choice):
+        if isinstance(part, BranchPart):
             found += [*_straight(part.if_true), *_straight(part.if_false)]
-        elif isinstance(part, Iteration):
+        elif isinstance(part, LoopPart):
             found += [*_straight(part.condition), *_straight(part.body)]
         else:
             found.append(part)
@@ -112,9 +112,9 @@ def _straight(parts: Iterable[Part]) -> list[tuple[Line, ...]]:
 def _preds(parts: Iterable[Part]) -> list[Register]:
     found: list[Register] = []
     for part in parts:
-        if isinstance(part, Choice):
+        if isinstance(part, BranchPart):
             found += [part.pred, *_preds(part.if_true), *_preds(part.if_false)]
-        elif isinstance(part, Iteration):
+        elif isinstance(part, LoopPart):
             found += [part.pred, *_preds(part.condition), *_preds(part.body)]
     return found
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
 from dl4all.graph.accelerator.compiler import CompiledCall, compile_call
-from dl4all.graph.accelerator.lowering import LoweredCall
+from dl4all.graph.accelerator.lowered_call import LoweredCall
 from dl4all.graph.accelerator.machine import run_on_device
 from dl4all.graph.accelerator.model import Dataflow, EnergyTable, Hardware
 from dl4all.graph.accelerator.report import AcceleratorReport, report_of

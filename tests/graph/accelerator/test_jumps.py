@@ -36,7 +36,8 @@ def root(a: dl.Tensor) -> Any:
 
 def swapped(a: dl.Tensor, b: dl.Tensor) -> Any:
     """Carried tensors that change places."""
-    return dl.while_loop(lambda x, y: x.sum() < 100, lambda x, y: (y, x + y.abs() + 1), (a, b))
+    total = dl.tensor(0.0)
+    return dl.while_loop(lambda x, y, k: k < 100, lambda x, y, k: (y, x, k + x.abs().sum()), (a, b, total))
 
 
 def nested(x: dl.Tensor) -> Any:

@@ -27,7 +27,7 @@ CHECK = "check_indices"
 
 
 @dataclass(frozen=True)
-class Choice:
+class BranchPart:
     """One of two parts, by whether a word is 0."""
 
     pred: Register
@@ -36,7 +36,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Iteration:
+class LoopPart:
     """A part that is repeated for as long as the word is not 0 that another one computes before."""
 
     condition: tuple[Part, ...]
@@ -44,7 +44,7 @@ class Iteration:
     body: tuple[Part, ...]
 
 
-Part: TypeAlias = "tuple[Line, ...] | Choice | Iteration"
+Part: TypeAlias = "tuple[Line, ...] | BranchPart | LoopPart"
 
 
 class Placed(NamedTuple):
@@ -197,7 +197,7 @@ def _lower_choice(call: LoweredCall, found: ControlFlow) -> None:
         _function_parts(call, found, number, operands, lambda made: _copies(made, results))
         for number in (0, 1)
     ]
-    call.parts.append(Choice(pred, branches[0], branches[1]))
+    call.parts.append(BranchPart(pred, branches[0], branches[1]))
 
 
 def _lower_iteration(call: LoweredCall, found: ControlFlow) -> None:
@@ -219,7 +219,7 @@ def _lower_iteration(call: LoweredCall, found: ControlFlow) -> None:
     places = [*carried, *inputs[len(carried) :]]
     condition = _function_parts(call, found, 0, places, keep_pred)
     body = _function_parts(call, found, 1, places, carry)
-    call.parts.append(Iteration(condition, preds[0], body))
+    call.parts.append(LoopPart(condition, preds[0], body))
 
 
 def _inputs(call: LoweredCall, found: ControlFlow) -> list[Register]:
