@@ -31,6 +31,7 @@ from tests.graph.accelerator.random_instructions import DRAM, SCRATCHPAD, Progra
 
 START, WORDS = 64, 64
 END = START + WORDS
+TINY = float(np.finfo(np.float32).tiny)
 
 
 def operand(position: int) -> InstructionOperand:
@@ -156,6 +157,7 @@ def test_words_at_random_end_in_a_result_or_a_refusal(monkeypatch: pytest.Monkey
         expected = before.copy()
         simulator.run(words, expected)
         same = (got.view(np.uint32) == expected.view(np.uint32)) | (np.isnan(got) & np.isnan(expected))
+        same |= (abs(got) < TINY) & (abs(expected) < TINY)  # which a device may flush to 0
         assert same.all(), f"seed {seed}: words {np.flatnonzero(~same)}"
     assert min(outcomes.values()) > 50
 
