@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.graph.accelerator.op_rules import MASKS, RULES
+from dl4all.graph.accelerator.op_rules import MASKS, RULES, emit_command
 from dl4all.graph.ir.graph import Graph, HostCall, Node, Operand, Value
 from dl4all.graph.op_codes.choice import SINGLE_OPS
 from dl4all.graph.op_codes.emitter import Emitter, Line, Transfer, Unsupported
@@ -145,7 +145,7 @@ def _lower(
             ) from None
     for one in graph.outputs:
         emitter.read(one.value.buffer)
-        call.results.append((emitter.view(one), one))
+        call.results.append((emitter.place(one.value.buffer)[0].register, one))
     _end_line(call)
     return call
 
@@ -169,7 +169,10 @@ def _lower_node(call: LoweredCall, node: Node) -> None:
     if found is None:
         if node.op not in MASKS and any(o.dtype == "bool" for o in (*node.tensors, node.result) if o):
             raise Unsupported("computes with bools")
-        emit_node(call.emitter, node, RULES, ("float32", "bool"))
+        if node.op:
+            emit_node(call.emitter, node, RULES, ("float32", "bool"))
+        else:
+            emit_command(call.emitter, node)
     elif found.name == "cond":
         _lower_choice(call, found)
     elif found.name == "while_loop":
@@ -260,7 +263,7 @@ def _function_parts(
         raise Unsupported("takes rows by indices in a function of its own; take them before")
     call.emitter.words = made.emitter.words
     call.functions.append(made)
-    lines = store([view for view, _ in made.results])
+    lines = store([made.emitter.view(one) for _, one in made.results])
     named = tuple(line._replace(op=found.name) for line in lines)
     return (*made.parts, named) if named else tuple(made.parts)
 

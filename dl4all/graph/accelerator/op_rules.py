@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dl4all.graph.ir.graph import HostCall, Node
+from dl4all.graph.ir.graph import Binding, HostCall, Node, Value
 from dl4all.graph.ir.graph import Operand as TensorView
 from dl4all.graph.op_codes.elementwise_rules import MASK_RULES
 from dl4all.graph.op_codes.emitter import Emitter, Unsupported
-from dl4all.graph.op_codes.instruction import Register, SlidingWindow, register
-from dl4all.graph.op_codes.op_rules import OPS, Rule, emit_elementwise
+from dl4all.graph.op_codes.instruction import AXES, Register, SlidingWindow, register
+from dl4all.graph.op_codes.op_rules import (
+    OPS,
+    Rule,
+    broadcast_strides,
+    column_of,
+    emit_elementwise,
+    reduced_axes,
+    rows_of,
+)
+from dl4all.ops.core.kernels.host_work import ArrayView, HostWork
+from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.pool.avg_pool import avg_pooling
 from dl4all.ops.pool.max_pool import max_pooling
@@ -231,23 +242,115 @@ def _emit_attention(emitter: Emitter, node: Node, result: TensorView, arguments:
 
 def _emit_take_rows(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
     [table] = node.tensors
-    outer, _, inner = table.shape
-    if outer != 1 or not isinstance(node.commands[0], HostCall):
-        raise Unsupported("takes rows from several tables")
-    numbers = {binding.buffer for binding in node.commands[0].bindings}
-    [index] = numbers - {table.value.buffer, result.value.buffer}
+    outer, count, inner = table.shape
+    bound = {b.buffer for command in node.commands if isinstance(command, HostCall) for b in command.bindings}
+    indices = bound - {table.value.buffer, result.value.buffer}
+    if len(indices) != 1:
+        raise Unsupported("takes rows by numbers that only the host has")
+    [index] = indices
     emitter.read(index)
     rows = result.shape[1]
     words = emitter.place(index)[0].register
-    checked = emitter.emit(
-        "check", emitter.temporary((rows,)), register(words.offset, (rows,)), float(table.shape[1])
-    )
-    emitter.emit(
-        "take_rows",
-        emitter.view(result, (rows, inner), (inner, 1)),
-        emitter.view(table, table.shape[1:], table.strides[1:]),
-        checked,
-    )
+    checked = emitter.emit("check", emitter.temporary((rows,)), register(words.offset, (rows,)), float(count))
+    for number in range(outer):  # of the tables
+        target = replace(result, offset=result.offset + number * rows * inner)
+        source = replace(table, offset=table.offset + number * table.strides[0])
+        emitter.emit(
+            "take_rows",
+            emitter.view(target, (rows, inner), (inner, 1)),
+            emitter.view(source, (count, inner), table.strides[1:]),
+            checked,
+        )
+
+
+# Copies
+
+
+def emit_command(emitter: Emitter, node: Node) -> None:
+    """Append the instructions of work of the host that is a copy or fill.
+
+    Raises:
+        Unsupported: it is none.
+    """
+    [command, *more] = node.commands
+    work = command.run if isinstance(command, HostCall) else None
+    if more or not isinstance(command, HostCall) or not isinstance(work, HostWork):
+        raise Unsupported(f"is the command {node.name}")
+    pieces = [_words_of(binding, view) for binding, view in zip(command.bindings, work.views, strict=True)]
+    if node.name == "copy_" and len(pieces) == 2:
+        _emit_copy(emitter, pieces[0], pieces[1])
+    elif node.name == "fill_" and len(work.numbers) == len(pieces) == 1:
+        _emit_copy(emitter, float(np.uint32(work.numbers[0]).view(np.float32)), pieces[0])
+    elif node.name == "cat" and work.kernel is not None:
+        axis = int(str(work.kernel.constants[0]))
+        *sources, target = pieces
+        start = 0
+        for source in sources:
+            offset = target.offset + start * target.strides[axis]
+            _emit_copy(emitter, source, replace(target, shape=source.shape, offset=offset))
+            start += source.shape[axis]
+    else:
+        raise Unsupported(f"is the command {node.name}")
+
+
+def _words_of(binding: Binding, view: ArrayView) -> TensorView:
+    """An array in a piece of a buffer as a tensor."""
+    if view.dtype != np.float32:
+        raise Unsupported(f"copies elements of {view.dtype}")
+    strides = tuple(stride // view.dtype.itemsize for stride in view.strides)
+    offset = (binding.offset + view.offset) // view.dtype.itemsize
+    return TensorView(Value(binding.buffer, 0), view.shape, "float32", strides, offset)
+
+
+def _emit_clone(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
+    [x] = node.tensors
+    _emit_copy(emitter, replace(x, strides=broadcast_strides(x, result.shape), shape=result.shape), result)
+
+
+def _emit_copy(emitter: Emitter, source: TensorView | float, target: TensorView) -> None:
+    """Copy elements, or one number; an instruction for each index of the axes that are too many."""
+    if target.elements == 0:
+        return
+    tensors: list[TensorView] = [target] if isinstance(source, float) else [target, source]
+    shape, strides = merge_axes(target.shape, [one.strides for one in tensors])
+    if not isinstance(source, float):
+        emitter.read(source.value.buffer)
+    emitter.write(target.value.buffer, target.elements)
+    rest = shape[max(len(shape) - AXES, 0) :]
+    for index in np.ndindex(*shape[: len(shape) - len(rest)]):
+        places = []
+        for one, steps in zip(tensors, strides, strict=True):
+            shift = sum(i * step for i, step in zip(index, steps, strict=False))
+            places.append(emitter.view(replace(one, offset=one.offset + shift), rest, steps[len(index) :]))
+        emitter.emit("copy", places[0], source if isinstance(source, float) else places[1])
+
+
+# Other reductions
+
+
+def _emit_largest(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
+    [x] = node.tensors
+    [rows] = rows_of(emitter, [x], reduced_axes(x, arguments["dim"]))
+    column = column_of(emitter, result, rows)
+    if node.op == "amax":
+        emitter.emit("row_max", column, rows)
+    else:  # the largest of the negative ones
+        emitter.emit("row_max", column, emitter.emit("neg", emitter.temporary(rows.sizes), rows))
+        emitter.emit("neg", column, column)
+
+
+def _emit_variance(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
+    [x] = node.tensors
+    [rows] = rows_of(emitter, [x], reduced_axes(x, arguments["dim"]))
+    count = rows.sizes[3] - arguments["correction"]
+    if count <= 0:
+        raise Unsupported("divides by no elements")
+    column = column_of(emitter, result, rows)
+    mean = emitter.emit("row_mean", emitter.temporary(column.sizes), rows)
+    away = emitter.emit("sub", emitter.temporary(rows.sizes), rows, mean)
+    squares = emitter.emit("mul", emitter.temporary(rows.sizes), away, away)
+    emitter.emit("row_sum", column, squares)
+    emitter.emit("div", column, column, float(count))
 
 
 def _emit_cast(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
@@ -267,6 +370,10 @@ RULES: dict[str, Rule] = (
     | dict.fromkeys(MASK_RULES, emit_elementwise)
     | {
         "cast": _emit_cast,
+        "clone": _emit_clone,
+        "amax": _emit_largest,
+        "amin": _emit_largest,
+        "var": _emit_variance,
         "conv2d": _emit_conv,
         "max_pool2d": _emit_max_pool,
         "avg_pool2d": _emit_avg_pool,

@@ -134,9 +134,10 @@ class AcceleratorProgram:
         results = []
         call = self._compiled.call
         for register, operand in call.results:
-            view = simulator.view_of(register, memory)
-            words = view != 0 if operand.dtype == "bool" else view.view(operand.dtype)
-            array = np.ascontiguousarray(words).reshape(operand.shape)
+            words = memory[register.offset + operand.offset : register.offset + register.elements]
+            strides = [words.itemsize * stride for stride in operand.strides]
+            view = np.lib.stride_tricks.as_strided(words, operand.shape, strides)
+            array = view != 0 if operand.dtype == "bool" else view.view(operand.dtype)
             results.append(from_host(type(inputs[0]).result_class, array, inputs[0].device, copy=True))
         return results[0] if call.is_single else tuple(results)
 

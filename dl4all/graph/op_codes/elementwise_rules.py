@@ -54,6 +54,8 @@ RULES = {
     "hardtanh": "max t, a, {min_val}; min y, t, {max_val}",
     "hardsigmoid": "mad t, a, #0.16666667, #0.5; max t, t, #0; min y, t, #1",
     "hardswish": "mad t, a, #0.16666667, #0.5; max t, t, #0; min t, t, #1; mul y, a, t",
+    "softplus": "mul t, a, {beta}; exp u, t; log1p u, u; div u, u, {beta}; lt v, {threshold}, t; "
+    "select y, v, a, u",
     "elu": "mul t, a, {input_scale}; expm1 t, t; mul t, t, {alpha}; le u, a, #0; select t, u, t, a; "
     "mul y, t, {scale}",
     # losses

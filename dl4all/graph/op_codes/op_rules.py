@@ -60,7 +60,7 @@ def emit_node(
 
 
 def emit_elementwise(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
-    tensors = [_broadcast(operand, result.shape) for operand in node.tensors]
+    tensors = [broadcast_strides(operand, result.shape) for operand in node.tensors]
     shape, strides = merge_axes(result.shape, [*tensors, result.strides])
     if len(shape) > AXES:
         raise Unsupported(f"has {len(shape)} axes")
@@ -97,7 +97,7 @@ def _in_order(name: str, sources: list[Source]) -> tuple[Source, Source]:
     return (sources[0], sources[2]) if name == "mad" else (sources[2], sources[0])
 
 
-def _broadcast(operand: TensorView, shape: Shape) -> Shape:
+def broadcast_strides(operand: TensorView, shape: Shape) -> Shape:
     """The strides of an operand as a tensor of this shape."""
     missing = len(shape) - len(operand.shape)
     steps = zip(operand.shape, operand.strides, strict=True)
@@ -107,7 +107,7 @@ def _broadcast(operand: TensorView, shape: Shape) -> Shape:
 # Reductions
 
 
-def _rows(emitter: Emitter, tensors: Sequence[TensorView], dims: tuple[int, ...]) -> list[Register]:
+def rows_of(emitter: Emitter, tensors: Sequence[TensorView], dims: tuple[int, ...]) -> list[Register]:
     """Tensors of one shape, with the axes of a reduction as one, the last.
 
     Raises:
@@ -135,14 +135,23 @@ def _merged(tensors: Sequence[TensorView], axes: Sequence[int]) -> tuple[Shape, 
 
 
 def _emit_reduction(emitter: Emitter, tensor: TensorView, result: TensorView, dims: Any, name: str) -> None:
-    [rows] = _rows(emitter, [tensor], dims)
+    [rows] = rows_of(emitter, [tensor], dims)
+    emitter.emit(name, column_of(emitter, result, rows), rows)
+
+
+def column_of(emitter: Emitter, result: TensorView, rows: Register) -> Register:
+    """The result of a reduction: one element for each row.
+
+    Raises:
+        Unsupported: it has gaps.
+    """
     if result.strides != contiguous_strides(result.shape):
         raise Unsupported("has a result with gaps")
     sizes = (*rows.sizes[:3], 1)
-    emitter.emit(name, emitter.view(result, sizes, contiguous(sizes)), rows)
+    return emitter.view(result, sizes, contiguous(sizes))
 
 
-def _dims(tensor: TensorView, dim: Any) -> tuple[int, ...]:
+def reduced_axes(tensor: TensorView, dim: Any) -> tuple[int, ...]:
     count = len(tensor.shape)
     if dim is None:
         return tuple(range(count))
@@ -152,7 +161,7 @@ def _dims(tensor: TensorView, dim: Any) -> tuple[int, ...]:
 def _emit_sum(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
     [tensor] = node.tensors
     name = "row_sum" if node.op == "sum" else "row_mean"
-    _emit_reduction(emitter, tensor, result, _dims(tensor, arguments["dim"]), name)
+    _emit_reduction(emitter, tensor, result, reduced_axes(tensor, arguments["dim"]), name)
 
 
 def _emit_sum_to(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
@@ -174,7 +183,7 @@ def _scores(emitter: Emitter, scores: Register) -> tuple[Register, Register, Reg
 
 def _emit_softmax(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
     [tensor] = node.tensors
-    rows, target = _rows(emitter, (tensor, result), _dims(tensor, arguments["dim"]))
+    rows, target = rows_of(emitter, (tensor, result), reduced_axes(tensor, arguments["dim"]))
     shifted, powers, total = _scores(emitter, rows)
     if node.op == "softmax":
         emitter.emit("div", target, powers, total)
@@ -186,7 +195,7 @@ def _emit_softmax_backward(
     emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]
 ) -> None:
     tensors = (*node.tensors, result)
-    grad, forward, target = _rows(emitter, tensors, _dims(result, arguments["dim"]))
+    grad, forward, target = rows_of(emitter, tensors, reduced_axes(result, arguments["dim"]))
     if node.op == "softmax_backward":  # forward * (grad - sum(grad * forward))
         product = emitter.emit("mul", emitter.temporary(grad.sizes), grad, forward)
         total = emitter.emit("row_sum", emitter.temporary((*grad.sizes[:3], 1)), product)

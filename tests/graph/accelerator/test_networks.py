@@ -109,6 +109,36 @@ def test_small_scratchpads(name: str, kib: int, dataflow: Any) -> None:
     assert program.program.scratchpad.words == kib << 8
 
 
+IMAGES = noise(2, 4, 6, 6)
+CALLS: dict[str, Callable[[dl.Tensor], Any]] = {
+    "cat": lambda x: dl.cat([x[:, 1:], x.relu(), x[:, :1] * 3], 1).sum(1),
+    "stack": lambda x: dl.stack([x, x * 2], 1),
+    "pad": lambda x: F.pad(x, (1, 2, 1, 1), value=2.5) * 2,
+    "repeat": lambda x: x.repeat(1, 2, 3, 1),
+    "permute": lambda x: x.reshape(2, 2, 2, 3, 2, 6).permute(5, 0, 3, 1, 4, 2).contiguous() * 2,
+    "index_select": lambda x: x.index_select(1, dl.tensor([3, 0, 0])),
+    "amin": lambda x: x.amin((2, 3)),
+    "amax": lambda x: x.amax(1),
+    "var": lambda x: x.var(1),
+    "population variance": lambda x: x.var(3, correction=0),
+    "softmax": lambda x: F.softmax(x, 1) + F.log_softmax(x, 3),
+    "instance norm": lambda x: F.instance_norm(x),
+    "mish": lambda x: F.mish(x),
+    "elu": lambda x: F.elu(x, 0.7),
+    "clipped": lambda x: F.hardtanh(x, -0.3, 0.8) + F.hardsigmoid(x) + F.relu6(x * 5),
+    "attention": lambda x: F.scaled_dot_product_attention(x, x + 1, x * 2, is_causal=True),
+    "mask": lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=x[0, 0]),
+    "einsum": lambda x: dl.einsum("bchw,bdhw->bcd", x, x),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_ops(name: str) -> None:
+    """Compared with what the CPU computes, in tiles that are small."""
+    made = CALLS[name], (IMAGES,)
+    check(made, compiled(made, scratchpad=2048), "cpu")
+
+
 def test_a_scratchpad_that_is_too_small() -> None:
     with pytest.raises(ArgumentError, match=r"conv with a result of .* fits into no scratchpad of 256 bytes"):
         compiled(CASES["lenet"](), scratchpad=256)
