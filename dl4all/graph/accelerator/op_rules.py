@@ -218,7 +218,7 @@ def _emit_attention(emitter: Emitter, node: Node, result: TensorView, arguments:
         scores = emitter.emit("add", emitter.temporary(shape), scores, emitter.view(mask))
     if arguments["causal"]:
         places = emitter.emit("iota", emitter.temporary((keys,)), 0.0)
-        own = emitter.emit("iota", emitter.temporary((queries,)), float(keys - queries))
+        own = emitter.emit("iota", emitter.temporary((queries,)), 0.0)
         column = register(own.offset, (queries, 1), (1, 0))
         allowed = emitter.emit("le", emitter.temporary(shape[1:]), places, column)
         scores = emitter.emit("select", emitter.temporary(shape), allowed, scores, -math.inf)

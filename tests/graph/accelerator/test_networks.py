@@ -127,6 +127,9 @@ CALLS: dict[str, Callable[[dl.Tensor], Any]] = {
     "elu": lambda x: F.elu(x, 0.7),
     "clipped": lambda x: F.hardtanh(x, -0.3, 0.8) + F.hardsigmoid(x) + F.relu6(x * 5),
     "attention": lambda x: F.scaled_dot_product_attention(x, x + 1, x * 2, is_causal=True),
+    "attention of fewer queries": lambda x: F.scaled_dot_product_attention(
+        x[:, :, :2], x + 1, x * 2, is_causal=True
+    ),
     "mask": lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=x[0, 0]),
     "einsum": lambda x: dl.einsum("bchw,bdhw->bcd", x, x),
 }
