@@ -11,17 +11,20 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.graph.accelerator.op_rules import MASKS, RULES, emit_command
-from dl4all.graph.ir.graph import Graph, HostCall, Node, Operand, Value
+from dl4all.graph.ir.graph import Binding, Graph, HostCall, Node, Operand, Value
 from dl4all.graph.op_codes.choice import SINGLE_OPS
 from dl4all.graph.op_codes.emitter import Emitter, Line, Transfer, Unsupported
-from dl4all.graph.op_codes.instruction import Register, register
+from dl4all.graph.op_codes.instruction import AXES, Register, register
 from dl4all.graph.op_codes.op_rules import emit_node
 from dl4all.graph.passes import pipeline
 from dl4all.graph.run.control_flow_nodes import ControlFlow, control_flow_of
 from dl4all.graph.tracing.trace import Tracer, traced
 from dl4all.ops.core import tape
+from dl4all.ops.core.kernels.host_work import ArrayView
 from dl4all.ops.core.tensor_base import TensorBase, from_host
 
+WORDS = ("float32", "int32", "uint32", "bool")
+"""Elements that are words in DRAM."""
 CHECK = "check_indices"
 """The work of the host that makes places of a table's rows from indices of any integer type."""
 
@@ -135,6 +138,7 @@ def _lower(
     for argument, place in zip(arguments, places, strict=False):
         flat = register(place.offset, (place.elements,))
         emitter.pieces[argument.value.buffer] = (Transfer(argument.value.buffer, 0, flat),)
+    _check_effects(graph)
     for node in graph.nodes:
         try:
             _lower_node(call, node)
@@ -144,10 +148,27 @@ def _lower(
                 + (f" ({node.line})" if node.line else "")
             ) from None
     for one in graph.outputs:
+        if one.dtype not in WORDS:
+            raise ArgumentError(
+                f"[accelerator_model] a result has elements of {one.dtype}; return float32 or bool"
+            )
         emitter.read(one.value.buffer)
         call.results.append((emitter.place(one.value.buffer)[0].register, one))
     _end_line(call)
     return call
+
+
+def _check_effects(graph: Graph) -> None:
+    """
+    Raises:
+        ArgumentError: a call changes memory that is there before it and after it, which no program does.
+    """
+    outside = ("input", "captured", "state")
+    if any(value.version and graph.buffers[value.buffer].kind in outside for value in graph.kept):
+        raise ArgumentError(
+            "[accelerator_model] the call changes tensors in place that it was given or sees, such as "
+            "statistics in training mode, or makes gradients; use .eval() and dl.no_grad(), and return new tensors"
+        )
 
 
 def _end_line(call: LoweredCall) -> None:
@@ -228,8 +249,7 @@ def _lower_iteration(call: LoweredCall, found: ControlFlow) -> None:
 def _inputs(call: LoweredCall, found: ControlFlow) -> list[Register]:
     for binding in found.inputs:
         call.emitter.read(binding.buffer)
-    views = zip(found.inputs, found.input_views, strict=True)
-    return [call.emitter.whole(binding.buffer, view.shape) for binding, view in views]
+    return [_register(call, *pair) for pair in zip(found.inputs, found.input_views, strict=True)]
 
 
 def _results(call: LoweredCall, found: ControlFlow) -> list[Register]:
@@ -238,7 +258,21 @@ def _results(call: LoweredCall, found: ControlFlow) -> list[Register]:
         if view.dtype == np.bool_:
             call.emitter.masks.add(binding.buffer)
         call.emitter.write(binding.buffer, math.prod(view.shape))
-    return [call.emitter.whole(binding.buffer, view.shape) for binding, view in views]
+    return [_register(call, *pair) for pair in views]
+
+
+def _register(call: LoweredCall, binding: Binding, view: ArrayView) -> Register:
+    """A contiguous tensor of an operator.
+
+    Raises:
+        Unsupported: its elements are no words, or it has too many axes.
+    """
+    if view.dtype.name not in WORDS:
+        raise Unsupported(f"takes or gives tensors of {view.dtype}")
+    if len(view.shape) > AXES:
+        raise Unsupported(f"has {len(view.shape)} axes")
+    first = (binding.offset + view.offset) // view.dtype.itemsize
+    return register(call.emitter.place(binding.buffer)[0].register.offset + first, view.shape)
 
 
 def _function_parts(

@@ -114,16 +114,6 @@ class Emitter:
             raise Unsupported(f"has a buffer of {nbytes} bytes")
         return nbytes // 4
 
-    def whole(self, buffer: int, shape: Sequence[int]) -> Register:
-        """The register of all of a buffer, as a contiguous tensor.
-
-        Raises:
-            Unsupported: it has too many axes, or does not consist of words.
-        """
-        if len(shape) > AXES:
-            raise Unsupported(f"has {len(shape)} axes")
-        return register(self.place(buffer)[0].register.offset, shape)
-
     def read(self, buffer: int) -> None:
         """Note that an instruction reads a buffer, which is loaded if nothing has written it before."""
         if buffer not in self._defined:

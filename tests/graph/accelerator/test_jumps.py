@@ -51,6 +51,11 @@ def nested(x: dl.Tensor) -> Any:
     return dl.while_loop(lambda h, k: k < 4, body, (made, dl.tensor(0.0)))[0]
 
 
+def parts(x: dl.Tensor) -> Any:
+    """Operands that lie in the middle of their memory."""
+    return dl.cond((x > 0)[1, 2], lambda a, b: a - b, lambda a, b: b * 3, (x[1:3], x[2:]))
+
+
 def masks(x: dl.Tensor, mask: dl.Tensor) -> Any:
     inside = (x > -1) & (x <= 1) | (x == 0)
     return inside, dl.where(mask, x, -x), (~inside & mask).float(), (x != x.floor()).float().sum()
@@ -61,6 +66,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[dl.Tensor, ...], ...]]] =
     "root": (root, ((dl.tensor(2.0),), (dl.tensor(4900.0),), (dl.tensor(1.0),))),
     "swapped": (swapped, ((noise(6), noise(6, seed=1)), (noise(6) + 30, noise(6, seed=1)))),
     "nested": (nested, ((noise(4, 8),), (-noise(4, 8),))),
+    "parts": (parts, ((noise(4, 5),), (-noise(4, 5),))),
     "masks": (masks, ((noise(3, 5), noise(3, 5, seed=1) > 0), (noise(3, 5), noise(3, 5, seed=2) > 1))),
 }
 
@@ -103,6 +109,13 @@ def test_long_scans_are_refused() -> None:
 
     with pytest.raises(ArgumentError, match="the op scan has no instructions: it is a scan of more slices"):
         dl.accelerator_model().compile(folded, noise(70, 3))
+
+
+def test_tensors_of_other_elements_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="cond has no instructions: it takes or gives tensors of int64"):
+        dl.accelerator_model().compile(
+            lambda x, n: dl.cond(x.sum() > 0, lambda n: n, lambda n: n, (n,)), noise(3), dl.tensor([1, 2])
+        )
 
 
 def test_bools_do_not_compute() -> None:

@@ -205,6 +205,37 @@ def test_an_index_out_of_range_is_refused() -> None:
         program(dl.tensor(wrong))
 
 
+class Counted(dl.nn.Module):
+    """A layer that counts its calls in a buffer."""
+
+    calls: dl.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", dl.zeros(1))
+
+    def forward(self, x: dl.Tensor) -> dl.Tensor:
+        self.calls.add_(1)
+        return x * self.calls
+
+
+def add_in_place(x: dl.Tensor) -> dl.Tensor:
+    return x.add_(1) * 2
+
+
+@pytest.mark.parametrize(
+    "call", [Counted(), add_in_place, dl.nn.BatchNorm2d(4)], ids=["buffer", "argument", "statistics"]
+)
+def test_what_changes_tensors_is_refused(call: Callable[[dl.Tensor], Any]) -> None:
+    with pytest.raises(ArgumentError, match="changes tensors in place that it was given or sees"):
+        compiled((call, (noise(2, 4, 6, 6),)))
+
+
+def test_results_are_words() -> None:
+    with pytest.raises(ArgumentError, match="a result has elements of int64"):
+        compiled((lambda x, ids: (x * 2, ids), (noise(3), words(3))))
+
+
 def test_an_op_without_instructions_is_named() -> None:
     with pytest.raises(ArgumentError, match=r"\[accelerator_model\] the op cumsum has no instructions"):
         compiled((lambda x: x.cumsum(0) + 1, (noise(5),)))
