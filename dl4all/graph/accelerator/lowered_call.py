@@ -167,7 +167,7 @@ def _check_effects(graph: Graph) -> None:
     if any(value.version and graph.buffers[value.buffer].kind in outside for value in graph.kept):
         raise ArgumentError(
             "[accelerator_model] the call changes tensors in place that it was given or sees, such as "
-            "statistics in training mode, or makes gradients; use .eval() and dl.no_grad(), and return new tensors"
+            "statistics in training mode, or makes gradients; use .eval() and return new tensors"
         )
 
 
