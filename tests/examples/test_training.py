@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import dl4all as dl
 from dl4all.training import prepare, read_config
+from tests.data.test_image_transforms import write_idx
 from tests.support.forked_process import run_forked
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
@@ -72,6 +74,19 @@ def test_mnist_cnn() -> None:
     trainer = example("mnist_cnn").train("cpu", 1, samples=200, progress=False)
     assert trainer.step == 16  # 1000 images in batches of 64
     assert trainer.history["val_accuracy"][-1] > 0.3
+
+
+def test_all_of_mnist(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 300), ("t10k", 50)):
+        labels = rng.integers(0, 10, count)
+        images = rng.integers(0, 60, (count, 28, 28))
+        images[np.arange(count), 2 + 2 * labels] = 255  # a line whose height is the digit
+        write_idx(tmp_path / f"{part}-images-idx3-ubyte", images.astype(np.uint8), True)
+        write_idx(tmp_path / f"{part}-labels-idx1-ubyte", labels.astype(np.uint8), False)
+    trainer = example("mnist_cnn").train("cpu", 4, progress=False, folder=str(tmp_path))
+    assert trainer.step == 4 * 5
+    assert trainer.history["val_accuracy"][-1] > 0.5
 
 
 def test_resnet_digits(tmp_path: Path) -> None:
