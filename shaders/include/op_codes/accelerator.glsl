@@ -59,30 +59,30 @@ uint count_of(uvec4 sizes) {
 }
 
 // How an instruction is split between dispatches: it has so many elements, or rows, of which the workgroup computes `batch`
-// at a time in so many rounds of its loops, each with the one in which a loop ends. One that is not lawful has none.
+// at a time in so many rounds of its loops, each with the one in which a loop ends. One that is not legal has none.
 struct Share {
     uint count, batch, rounds;
 };
 
-const Share UNLAWFUL = Share(0, 1, 1);
+const Share ILLEGAL = Share(0, 1, 1);
 
 Share elements_share(bool fits, uint count, uint rounds) {
-    return fits ? Share(count, SIZE, rounds) : UNLAWFUL;
+    return fits ? Share(count, SIZE, rounds) : ILLEGAL;
 }
 
 Share share_of(Instruction i) {
-    if (i.op > CHECK_CODE || i.op == LOAD_CODE || i.op == STORE_CODE || i.result >= code[0]) return UNLAWFUL;
-    if (!exists(i.result) || !exists(i.a) || !exists(i.b) || !exists(i.c)) return UNLAWFUL;
+    if (i.op > CHECK_CODE || i.op == LOAD_CODE || i.op == STORE_CODE || i.result >= code[0]) return ILLEGAL;
+    if (!exists(i.result) || !exists(i.a) || !exists(i.b) || !exists(i.c)) return ILLEGAL;
     const Operand y = operand(i.result), a = operand(i.a), b = operand(i.b), c = operand(i.c);
     const uvec4 n = y.sizes;
     const uint count = count_of(n);
-    if (!lies(y, n) || !lies(c, n) || count > p.first) return UNLAWFUL;
+    if (!lies(y, n) || !lies(c, n) || count > p.first) return ILLEGAL;
     if (i.op < ROW_SUM_CODE || i.op == IOTA_CODE || i.op == CHECK_CODE) {
         return elements_share(lies(a, n) && lies(b, n), count, 2);
     }
-    if (a.is_number) return UNLAWFUL;
+    if (a.is_number) return ILLEGAL;
     if (i.op < MATMUL_CODE) {
-        if (!lies(a, a.sizes) || !lies(y, uvec4(a.sizes.xyz, 1)) || count_of(a.sizes) > p.first) return UNLAWFUL;
+        if (!lies(a, a.sizes) || !lies(y, uvec4(a.sizes.xyz, 1)) || count_of(a.sizes) > p.first) return ILLEGAL;
         const uint rows = count_of(uvec4(a.sizes.xyz, 1)), lanes = lanes_of(a.sizes.w, rows);
         return Share(rows, SIZE / lanes, 12 + a.sizes.w / lanes);
     }
@@ -99,13 +99,13 @@ Share share_of(Instruction i) {
         return elements_share(lies(a, uvec4(n.xyz, product(4, n.w))) && lies(b, uvec4(n.xyz, 1)), count, 6);
     }
     if (i.op == CONV_CODE || i.op == MAX_POOL_CODE || i.op == SUM_POOL_CODE) {
-        if (i.last_word >= code[3]) return UNLAWFUL;
+        if (i.last_word >= code[3]) return ILLEGAL;
         const Window w = window(i.last_word);
-        if (w.size.x == 0 || w.size.y == 0 || !lies(a, uvec4(n.x, a.sizes.yzw))) return UNLAWFUL;
+        if (w.size.x == 0 || w.size.y == 0 || !lies(a, uvec4(n.x, a.sizes.yzw))) return ILLEGAL;
         const uint channels = i.op == CONV_CODE ? b.sizes.y : 0;
         const uint rounds = sum(3, product(w.size.x, sum(2, product(w.size.y, sum(2, channels)))));
         if (i.op != CONV_CODE) return elements_share(lies(a, uvec4(n.xy, a.sizes.zw)), count, rounds);
-        if (b.is_number || channels == 0 || a.sizes.y % channels != 0 || a.sizes.y < channels) return UNLAWFUL;
+        if (b.is_number || channels == 0 || a.sizes.y % channels != 0 || a.sizes.y < channels) return ILLEGAL;
         const bool divides = n.y % (a.sizes.y / channels) == 0;
         return elements_share(divides && lies(b, uvec4(n.y, channels, w.size)), count, rounds);
     }
