@@ -93,9 +93,11 @@ def of_onnxruntime(module: dl.nn.Module, given: list[Any]) -> Call:
     return lambda: session.run(None, feeds)
 
 
-def of_torch(name: str, given: list[Any]) -> Call | None:
-    """PyTorch's own code of the ops; of its networks only what needs no other package."""
+def of_torch(name: str, given: list[Any]) -> Call:
+    """PyTorch's own code of an op or network."""
     import torch
+
+    from benchmarks.torch_resnet import resnet18
 
     functions: dict[str, Any] = {
         "product 512": torch.matmul,
@@ -104,12 +106,15 @@ def of_torch(name: str, given: list[Any]) -> Call | None:
         "layer norm 1024x1024": lambda x: torch.nn.functional.layer_norm(x, (1024,)),
         "attention 8x256x64": lambda q: torch.nn.functional.scaled_dot_product_attention(q, q, q),
     }
-    if name.startswith("encoder"):
-        block: Any = torch.nn.TransformerEncoderLayer(128, 4, 512, batch_first=True)
-        functions[name] = block.eval()
-    if name not in functions:
-        return None
-    run: Any = torch.compile(functions[name])
+    networks: dict[str, Callable[[], torch.nn.Module]] = {
+        "ResNet-18 64x64": resnet18,
+        "encoder block 8x64x128": lambda: torch.nn.TransformerEncoderLayer(128, 4, 512, batch_first=True),
+        "MLP 784-512-512-10, 64 rows": lambda: torch.nn.Sequential(
+            torch.nn.Linear(784, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(),
+            torch.nn.Linear(512, 10),
+        ),
+    }  # fmt: skip
+    run: Any = torch.compile(functions[name] if name in functions else networks[name]().eval())
     moved = [torch.from_numpy(tensor.numpy()) for tensor in given]
 
     def call() -> None:
@@ -130,7 +135,7 @@ def main(devices: tuple[str, ...], repeat: int, only: str) -> None:
         for name, (module, given) in cases().items():
             if only not in name:
                 continue
-            makers: dict[str, Callable[[], Call | None]] = {
+            makers: dict[str, Callable[[], Call]] = {
                 "dl.compile": partial(ours, module, given, device, None),
                 "IREE": partial(ours, module, given, device, "iree"),
             }
@@ -142,8 +147,6 @@ def main(devices: tuple[str, ...], repeat: int, only: str) -> None:
                 start = time.perf_counter()
                 try:
                     call = make()
-                    if call is None:
-                        continue
                     call()
                 except (ImportError, dl.Dl4allError) as error:
                     print(f"{device} {name}: {who}: {error}")
