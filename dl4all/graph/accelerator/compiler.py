@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from dl4all.graph.accelerator.groups import grouped
@@ -63,8 +63,9 @@ class _PartWriter:
     ) -> None:
         self.builder = ProgramBuilder()
         self._hardware, self._scratchpad, self._inputs, self._outputs = hardware, scratchpad, inputs, outputs
-        self._reads = [(lines, _reads(lines)) for lines in _straight(parts)]
-        self._preds = list(_preds(parts))
+        every = list(_all_parts(parts))
+        self._straight = [part for part in every if isinstance(part, tuple)]
+        self._preds = [part.pred for part in every if not isinstance(part, tuple)]
 
     def write(self, parts: Iterable[Part], *, again: bool = False) -> None:
         """Append the instructions of parts; `again` says that they are run several times."""
@@ -90,34 +91,18 @@ class _PartWriter:
 
     def _write_lines(self, lines: Sequence[Line], *, again: bool) -> None:
         # Where lines run again, they may read in one iteration what they have written in the one before.
-        later = [one for other, reads in self._reads if other is not lines or again for one in reads]
+        others = [other for other in self._straight if other is not lines or again]
+        later = [one for other in others for line in other for one in line.reads]
         for group in grouped(lines, self._inputs, [*later, *self._preds, *self._outputs], self._hardware):
             for tile in rolled(list(tile_lines(group, self._hardware, self._scratchpad))):
                 self.builder.add(tile)
 
 
-def _straight(parts: Iterable[Part]) -> list[tuple[Line, ...]]:
-    """The straight lines among parts, and among those in them."""
-    found: list[tuple[Line, ...]] = []
+def _all_parts(parts: Iterable[Part]) -> Iterator[Part]:
+    """Parts, and those in them."""
     for part in parts:
+        yield part
         if isinstance(part, BranchPart):
-            found += [*_straight(part.if_true), *_straight(part.if_false)]
+            yield from _all_parts((*part.if_true, *part.if_false))
         elif isinstance(part, LoopPart):
-            found += [*_straight(part.condition), *_straight(part.body)]
-        else:
-            found.append(part)
-    return found
-
-
-def _preds(parts: Iterable[Part]) -> list[Register]:
-    found: list[Register] = []
-    for part in parts:
-        if isinstance(part, BranchPart):
-            found += [part.pred, *_preds(part.if_true), *_preds(part.if_false)]
-        elif isinstance(part, LoopPart):
-            found += [part.pred, *_preds(part.condition), *_preds(part.body)]
-    return found
-
-
-def _reads(lines: Iterable[Line]) -> list[Register]:
-    return [one for line in lines for one in line.operands if isinstance(one, Register)]
+            yield from _all_parts((*part.condition, *part.body))

@@ -57,7 +57,7 @@ def live(lines: Sequence[Line], outputs: Sequence[Register]) -> list[Line]:
         result = _words(line.result)
         if any(_meet(result, other) for other in reads):
             kept.append(line)
-            reads += [_words(one) for one in line.operands if isinstance(one, Register)]
+            reads += [_words(one) for one in line.reads]
     return kept[::-1]
 
 
@@ -71,7 +71,7 @@ def constants_first(lines: Sequence[Line], inputs: Sequence[Register]) -> list[L
     touched: list[tuple[int, int]] = []  # words that later instructions read, or write
     written = [_words(one) for one in inputs]  # and words that later instructions write
     for line in lines:
-        reads = [_words(one) for one in line.operands if isinstance(one, Register)]
+        reads = [_words(one) for one in line.reads]
         result = _words(line.result)
         varies = any(_meet(one, other) for one in reads for other in written)
         if varies or any(_meet(result, other) for other in touched):
@@ -96,12 +96,7 @@ class _Readers:
 
     def __init__(self, lines: Sequence[Line], outputs: Sequence[Register]) -> None:
         self._lines = lines
-        reads = [
-            (number, *_words(one))
-            for number, line in enumerate(lines)
-            for one in line.operands
-            if isinstance(one, Register)
-        ]
+        reads = [(number, *_words(one)) for number, line in enumerate(lines) for one in line.reads]
         reads += [(len(lines), *_words(one)) for one in outputs]
         self._number, self._first, self._end = np.array(reads, np.int64).reshape(-1, 3).T
 
@@ -127,24 +122,19 @@ def _joined(group: TileGroup, line: Line) -> Line | None:
     if line.result.sizes[:3] != sizes[:3] or kind not in (*ELEMENTWISE, "reduction", "product"):
         return None
     made = [one.result for one in group.lines]
-    reads = [one for one in line.operands if isinstance(one, Register)]
-    if not any(one in made for one in reads):
+    if not any(one in made for one in line.reads):
         return None
     if kind == "product" and (line.operands[1] in made or line.operands[0] not in made):
         return None
-    if any(one not in made and _overlap(one, other) for one in reads for other in made):
+    if any(one not in made and _overlap(one, other) for one in line.reads for other in made):
         return None
     if any(one != line.result and _overlap(one, line.result) for one in made):
         return None
     for other in group.lines:
         in_step = OPCODES[CODES[other.name]].kind in ELEMENTWISE
-        for one in other.operands:
+        for one in other.reads:
             # What an earlier instruction reads may be written over by one that walks with it, tile by tile.
-            if (
-                isinstance(one, Register)
-                and _overlap(one, line.result)
-                and not (in_step and one == line.result)
-            ):
+            if _overlap(one, line.result) and not (in_step and one == line.result):
                 return None
     return line
 

@@ -40,11 +40,6 @@ def _pair(value: Any) -> tuple[int, int]:
 # Convolutions and pools
 
 
-def _images(emitter: Emitter, tensor: TensorView) -> Register:
-    """Images of shape (N, C, H, W) or (C, H, W)."""
-    return emitter.view(tensor)
-
-
 def _emit_conv(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
     x, weight, *bias = node.tensors
     padding, dilation = arguments["padding"], _pair(arguments["dilation"])
@@ -58,8 +53,8 @@ def _emit_conv(emitter: Emitter, node: Node, result: TensorView, arguments: dict
     _check_padding(window)
     emitter.emit(
         "conv",
-        _images(emitter, result),
-        _images(emitter, x),
+        emitter.view(result),
+        emitter.view(x),
         emitter.view(weight),
         *start,
         window=window,
@@ -79,7 +74,7 @@ def _pool(emitter: Emitter, node: Node, result: TensorView, pooling: Pooling, na
     win = pooling.win
     window = SlidingWindow(_pair(win.kernel), _pair(win.stride), _pair(win.before), _pair(win.dilation))
     _check_padding(window)
-    emitter.emit(name, _images(emitter, result), _images(emitter, x), window=window)
+    emitter.emit(name, emitter.view(result), emitter.view(x), window=window)
 
 
 def _emit_max_pool(emitter: Emitter, node: Node, result: TensorView, arguments: dict[str, Any]) -> None:
@@ -92,7 +87,7 @@ def _emit_avg_pool(emitter: Emitter, node: Node, result: TensorView, arguments: 
     divisors = np.unique(pooling.divisors())
     if len(divisors) != 1:
         raise Unsupported("divides windows at the border by other numbers")
-    sums = _images(emitter, result)
+    sums = emitter.view(result)
     emitter.emit("div", sums, sums, float(divisors[0]))
 
 
@@ -114,9 +109,7 @@ def _emit_adaptive(emitter: Emitter, node: Node, result: TensorView, arguments: 
     if height % count[0] or width % count[1]:
         raise Unsupported("pools to sizes that do not divide the image")
     size = (height // count[0], width // count[1])
-    sums = emitter.emit(
-        "sum_pool", _images(emitter, result), _images(emitter, x), window=SlidingWindow(size, size)
-    )
+    sums = emitter.emit("sum_pool", emitter.view(result), emitter.view(x), window=SlidingWindow(size, size))
     emitter.emit("div", sums, sums, float(math.prod(size)))
 
 

@@ -94,14 +94,10 @@ def estimated_cycles(group: TileGroup, hardware: Hardware) -> float:
 def _starves(group: TileGroup, tiling: Tiling, hardware: Hardware) -> bool:
     """Whether tiles of a product are smaller than the array where the whole result is not."""
     head = group.lines[0]
-    if array_work(head.name, group.sizes, _registers(head), head.window) is None:
+    if array_work(head.name, group.sizes, head.reads, head.window) is None:
         return False
     axis = 1 if head.name == "conv" else 3
     return tiling.sizes[axis] < min(group.sizes[axis], hardware.array[1])
-
-
-def _registers(line: Line) -> list[Register]:
-    return [one for one in line.operands if isinstance(one, Register)]
 
 
 def _candidates(group: TileGroup, hardware: Hardware) -> list[list[int]]:

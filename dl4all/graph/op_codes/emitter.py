@@ -42,6 +42,11 @@ class Line(NamedTuple):
     window: SlidingWindow | None = None
     op: str = ""
 
+    @property
+    def reads(self) -> list[Register]:
+        """The operands that are registers."""
+        return [one for one in self.operands if isinstance(one, Register)]
+
 
 class Transfer(NamedTuple):
     """Words of a buffer outside, from `start` on, and where they lie in the arena."""

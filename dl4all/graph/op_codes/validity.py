@@ -145,6 +145,8 @@ def check_instruction(program: OpProgram, instruction: Instruction) -> None:
         raise ArgumentError(f"[{name}] takes {code.operands} operands, got {count}")
     for operand in instruction.operands:
         _check_operand(program, operand, name)
+        if operand.kind == "register" and 0 in program.registers[operand.position].sizes:
+            raise ArgumentError(f"[{name}] r{operand.position} has no elements")
     if code.kind == "control":
         return
     result = _register(program, InstructionOperand("register", instruction.result), name)

@@ -159,6 +159,8 @@ def test_spaces_and_comments_do_not_count() -> None:
         ("add r0, r1, p30", "parameters are p0 to p29"),
         ("add r1, r0, r0", "does not fit"),
         ("copy r2, r0", "repeats elements"),
+        ("copy r0, r4", "r4 has no elements"),
+        ("conv r5, r5, r6, w0", "r6 has no elements"),
         ("matmul r0, r0, r0", "sizes differ: 1x1x4x2 @ 1x1x4x2"),
         ("matmul r0, r0, #1.0", "takes a register here, got a number"),
         ("row_sum r0, r0", "expected a result of sizes 1x1x4x1, got 1x1x4x2"),
@@ -167,20 +169,21 @@ def test_spaces_and_comments_do_not_count() -> None:
         ("load r0, b6", "buffers are b0 to b5"),
         ("load r0", "takes a register and a buffer"),
         ("store r3, b0", "must be contiguous"),
-        ("r7: @0 [2]", "expected r4, got r7"),
-        ("w1: [2, 2]", "expected w0, got w1"),
-        ("max_pool r0, r0, w0", "there is no w0"),
+        ("r9: @0 [2]", "expected r7, got r9"),
+        ("w2: [2, 2]", "expected w1, got w2"),
+        ("max_pool r0, r0, w5", "there is no w5"),
         ("max_pool r0, r0", "expected w and a number"),
         ("jump r0", "expected loop i0, 8"),
         ("pack_int8 r0, r0, #1", "packs four elements to a word"),
-        ("r4: @0 [2, 2] / [1]", "expected a stride for each size"),
-        ("r4: @0 [1, 2, 3, 4, 5]", "4 axes at most"),
+        ("r7: @0 [2, 2] / [1]", "expected a stride for each size"),
+        ("r7: @0 [1, 2, 3, 4, 5]", "4 axes at most"),
         ("nonsense", "expected a register"),
     ],
 )
 def test_errors_name_the_line(line: str, message: str) -> None:
     head = "r0: @0 [4, 2]\nr1: @8 [2]\nr2: @9 [4, 2] / [0, 1]\nr3: @0 [2, 4] / [1, 2]\n"
-    with pytest.raises(ArgumentError, match="(?s)" + re.escape(message) + r".*\(line 5: "):
+    head += "r4: @0 [0, 2]\nr5: @0 [1, 2, 2, 2]\nr6: @0 [2, 0, 1, 1]\nw0: [1, 1]\n"
+    with pytest.raises(ArgumentError, match="(?s)" + re.escape(message) + r".*\(line 9: "):
         assemble(head + line)
 
 
