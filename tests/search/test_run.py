@@ -261,6 +261,18 @@ print(len(study.trials), flush=True)
 """
 
 
+MEETING = """
+import functools, os, sys, time
+
+@functools.cache
+def meet():
+    open(os.path.join(sys.argv[4], str(os.getpid())), "w").close()
+    end = time.monotonic() + 40
+    while len(os.listdir(sys.argv[4])) < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+"""
+
+
 @pytest.mark.parametrize(
     ("ending", "number", "workers"),
     [
@@ -393,8 +405,12 @@ def test_machines_share_a_study_by_grpc(tmp_path: Path) -> None:
     )
     server = subprocess.Popen([sys.executable, "-W", "ignore", "-c", serve], stderr=subprocess.DEVNULL)
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    command = [sys.executable, str(script), f"grpc://127.0.0.1:{port}", "1", "40"]
+    # Neither may be done before the other has begun: each waits for the other in its first trial.
+    script.write_text(MEETING + SCRIPT.replace("time.sleep(seconds())", "meet(); time.sleep(seconds())"))
+    (tmp_path / "met").mkdir()
+    command = [
+        sys.executable, str(script), f"grpc://127.0.0.1:{port}", "1", "40", str(tmp_path / "met"),
+    ]  # fmt: skip
     try:
         searches = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(2)]
         assert [search.wait(60) for search in searches] == [0, 0]
