@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 VIEWS = 1024  # of a buffer that are kept; it has as many as pieces of it are read as texels
 
+TAIL = 256
+"""Bytes that a view may have more than its piece, and a buffer that is read as texels more than asked for.
+
+llvmpipe compiles a kernel once for each of what it takes for kinds of images. Its key has of each view
+whether the buffer's size is a power of two, and whether bits 8 to 15 of the view's are 0: an image has its
+last level there. With the tail neither is ever so: a product of three operands was compiled up to 64 times.
+"""
+
 
 class MemoryTypes(NamedTuple):
     """Memory types that a kind of buffer may lie in, the best first, and which of them to map."""
@@ -53,7 +61,8 @@ class VulkanBuffer:
         backend.buffers.add(self)
         try:
             what = f"{nbytes} bytes"
-            self.handle = create("Buffer", backend.device, what, self._handle, size=nbytes, usage=usage)
+            size = _with_tail(nbytes) if backend.reads_texels else nbytes
+            self.handle = create("Buffer", backend.device, what, self._handle, size=size, usage=usage)
             self._bind(kind)
         except BaseException:
             self.free()
@@ -109,7 +118,7 @@ class VulkanBuffer:
                     buffer=self.handle,
                     format=format,
                     offset=offset,
-                    range=nbytes,
+                    range=nbytes if nbytes & 0xFF00 else nbytes + TAIL,
                 )
         return place[0]
 
@@ -137,6 +146,12 @@ def destroy_views(device: Any, views: dict[Any, Any] | list[Any]) -> None:
         if views[key] is not None:
             [views[key]] = map(lib.vkDestroyBufferView, [device], [views[key][0]], null)
     views.clear()
+
+
+def _with_tail(nbytes: int) -> int:
+    """The size of a buffer of texels, which is no power of two."""
+    size = nbytes + TAIL
+    return size if size & (size - 1) else size + TAIL
 
 
 def _too_large(backend: VulkanBackend, nbytes: int) -> OutOfMemoryError:

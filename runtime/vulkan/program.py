@@ -11,6 +11,7 @@ from dl4all.runtime.protocols import Span
 from dl4all.runtime.requirements import check_interface
 from dl4all.runtime.spirv import SpirvModule
 from dl4all.runtime.spirv.texel_buffers import Descriptor, read_as_texels
+from dl4all.runtime.vulkan.buffer import TAIL
 from dl4all.runtime.vulkan.instance import api, check
 from dl4all.runtime.vulkan.structs import array, create, destroy, struct
 
@@ -69,7 +70,9 @@ class VulkanProgram:
         self.bound = tuple(map(_bound, descriptors))
         self.largest_span = backend.info.limits.storage_buffer_range
         most = backend.info.limits.texel_elements
-        self._fits = tuple((d.span, d.format.nbytes, most * d.format.nbytes) for d in descriptors if d.format)
+        self._fits = tuple(
+            (d.span, d.format.nbytes, most * d.format.nbytes - TAIL) for d in descriptors if d.format
+        )
         null = api().ffi.NULL
         self._shader = self.set_layout = self.layout = self.pipeline = self._tiled = null
         try:

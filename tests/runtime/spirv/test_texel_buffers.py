@@ -209,7 +209,8 @@ def test_a_recorded_dispatch_changes_between_both(
 ) -> None:
     """Between a span that is read as texels and one that is too large for it, in each version, and back."""
     step = backend.capabilities.offset_alignment
-    limits = dataclasses.replace(backend.info.limits, texel_elements=step // 16)
+    elements = (step + vulkan_buffer.TAIL) // 16
+    limits = dataclasses.replace(backend.info.limits, texel_elements=elements)
     monkeypatch.setattr(backend, "info", dataclasses.replace(backend.info, limits=limits))
     code = module(tmp_path, "layout(binding = 0) readonly buffer X { vec4 x[]; };", "floatBitsToUint(x[0].x)")
     program = VulkanProgram(backend, code, (), texels=True)
