@@ -308,6 +308,10 @@ install_kompute() {
 
 install_dl4all() { "$PY" -m pip install --editable ".[$1]"; }
 
+compile_shaders() {
+    "$PY" -c 'from dl4all.ops import all_shaders; from dl4all.runtime import spirv; spirv.compile_missing(all_shaders())'
+}
+
 # ---- the steps ------------------------------------------------------------------------------------------------------
 
 mkdir -p build
@@ -349,6 +353,7 @@ else
         say .. "Kompute is left out: it needs NumPy 1, which Python 3.13 has not. vulkan:0 runs the same shaders."
     fi
     step "dl4all and what it needs" install_dl4all "$extras"
+    step "Shaders, compiled into the user's cache" compile_shaders
     echo "$devices" >"$DEVICES"
     rm -f "$UNFINISHED"
     echo "$key" >"$STAMP"

@@ -10,11 +10,12 @@ texts are written when they are loaded.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from dl4all.runtime import fork
 from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.runtime.records import file_cache
 from dl4all.runtime.spirv import compilers, module_store
+from dl4all.runtime.spirv.compilers.source import Source
 from dl4all.runtime.spirv.reflect import BufferBinding, Interface, reflect
 from dl4all.runtime.spirv.storage_types import NotRewritable, StorageType, holds_floats, rewrite
 
@@ -184,8 +186,45 @@ def load_all(shaders: Iterable[Shader]) -> None:
     """
     missing = [shader for shader in dict.fromkeys(shaders) if (SHADERS, shader) not in _loaded]
     if len(missing) > 1:
+        compile_missing(missing)
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             list(pool.map(load, missing))
+
+
+def compile_missing(shaders: Iterable[Shader], root: Path = SHADERS) -> None:
+    """Compile shaders that neither the wheel nor the user's cache holds, many by each run of the compiler.
+
+    Nothing is done without a compiler that can do that. What does not compile is left for :func:`load`,
+    which says why.
+    """
+    try:
+        tool = compilers.pick()
+    except BackendMissingError:
+        return
+    if tool.compile_all is None:
+        return
+    compile_all, workers = tool.compile_all, os.cpu_count() or 1
+    read = functools.cache(_text)
+    by_folder: dict[tuple[Path, ...], dict[Path, Source]] = {}  # files to be, by where includes are found
+    for shader in dict.fromkeys(shader.plain for shader in shaders):
+        key = _key(shader, root, read)
+        made = module_store.user_file(key, tool.identity)
+        if not module_store.bundled_file(root, key).is_file() and not made.is_file():
+            file = root / shader.path
+            near = () if shader.source else (file.parent,)
+            source = Source(shader.source or read(file), sorted(shader.defines))
+            by_folder.setdefault((*near, root / "include"), {})[made] = source
+
+    def run(folders: tuple[Path, ...], files: list[Path]) -> None:
+        sources = by_folder[folders]
+        for file, code in zip(files, compile_all([sources[file] for file in files], folders), strict=True):
+            if code is not None:
+                file_cache.try_write(file, code)
+
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        for folders, sources in by_folder.items():
+            for first in range(min(workers, len(sources))):
+                pool.submit(run, folders, list(sources)[first::workers])
 
 
 def build(
@@ -201,7 +240,9 @@ def build(
     """
     tool = compilers.pick()
     written, can_be_missing = [], frozenset(optional)
-    for shader in dict.fromkeys((*shaders, *can_be_missing)):
+    wanted = list(dict.fromkeys((*shaders, *can_be_missing)))
+    compile_missing(wanted, root)
+    for shader in wanted:
         key = _key(shader, root)
         try:
             # What this compiler made of the same source before is the same.
@@ -286,15 +327,17 @@ def _check_push_constants(shader: Shader, interface: Interface) -> None:
                 )
 
 
-def _key(shader: Shader, root: Path) -> str:
+def _text(file: Path) -> str:
+    return file.read_text("utf-8")
+
+
+def _key(shader: Shader, root: Path, read: Callable[[Path], str] = _text) -> str:
     file = root / shader.path
     # Includes live in include/ or beside the shader. Only .glsl: an editor's backup must not change the key.
     near = [*(root / "include").rglob("*.glsl"), *(() if shader.source else file.parent.glob("*.glsl"))]
     try:
-        source = shader.source or file.read_text("utf-8")
-        includes = {
-            path.relative_to(root).as_posix(): path.read_text("utf-8") for path in near if path.is_file()
-        }
+        source = shader.source or read(file)
+        includes = {path.relative_to(root).as_posix(): read(path) for path in near if path.is_file()}
     except (OSError, UnicodeDecodeError) as error:
         raise ShaderError(f"cannot read shader {shader.path}: {error}") from error
     return module_store.key(source, includes, shader.defines)

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 from dl4all.errors import BackendMissingError, ConfigError
 from dl4all.runtime.spirv.compilers import glslang, glslc, shaderc
+from dl4all.runtime.spirv.compilers.source import Source
 
 Compile = Callable[[Path, Sequence[tuple[str, str]], Sequence[Path]], bytes]
+CompileAll = Callable[[Sequence[Source], Sequence[Path]], list[bytes | None]]
 
 
 class Compiler(NamedTuple):
@@ -18,6 +20,8 @@ class Compiler(NamedTuple):
 
     identity: str
     compile: Compile
+    compile_all: CompileAll | None = None
+    """Compiles many in less time than one by one, where that is so."""
 
 
 # In order of preference: a process for each shader costs more than a call.
@@ -44,7 +48,7 @@ def pick() -> Compiler:
         find, compile = FOUND_BY[name]
         identity = find()
         if identity is not None:
-            return Compiler(identity, compile)
+            return Compiler(identity, compile, glslc.compile_all if compile is glslc.compile else None)
     wanted = f"DL4ALL_SHADER_COMPILER={forced}" if forced else "a GLSL compiler"
     reasons = "".join(f" ({error})" for error in shaderc.load_errors()) if forced != "glslc" else ""
     raise BackendMissingError(

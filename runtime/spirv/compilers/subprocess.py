@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from dl4all.errors import ShaderError
@@ -22,8 +23,8 @@ class Ended(NamedTuple):
     messages: bytes
 
 
-def run(command: Sequence[str]) -> Ended:
-    """Run a compiler with its memory limited.
+def run(command: Sequence[str], folder: Path | None = None) -> Ended:
+    """Run a compiler with its memory limited, in a folder.
 
     Neither glslc nor glslangValidator notices a circle of includes, which would otherwise take all
     the memory of the machine.
@@ -32,7 +33,8 @@ def run(command: Sequence[str]) -> Ended:
         ShaderError: it cannot be started.
     """
     try:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdout=pipe, stderr=pipe, cwd=folder) as process:
             if sys.platform == "linux":
                 import resource
 

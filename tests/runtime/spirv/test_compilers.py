@@ -10,7 +10,8 @@ import pytest
 
 from dl4all.errors import BackendMissingError, ConfigError, ShaderError
 from dl4all.runtime.spirv import compilers
-from dl4all.runtime.spirv.compilers import shaderc
+from dl4all.runtime.spirv.compilers import glslc, shaderc
+from dl4all.runtime.spirv.compilers.source import Source
 from dl4all.runtime.spirv.reflect import reflect
 
 HEADER = "#version 450\n#extension GL_GOOGLE_include_directive : require\n"
@@ -109,6 +110,17 @@ def test_compilers_give_equal_interfaces(one: str, other: str, root: Path) -> No
         reflect(compile_with(name)(root / "scale.comp", [OP], [root / "include"])) for name in (one, other)
     )
     assert first == second
+
+
+def test_many_by_one_process_are_the_same_modules(root: Path) -> None:
+    compile = compile_with("glslc")
+    text = (root / "scale.comp").read_text()
+    macros = [[OP], [("OP(x)", "-x")], [("OP(x)", "")], [], [("OP(x)", "SIGN exp(x)"), ("SIGN", "-")]]
+    made = glslc.compile_all([Source(text, some) for some in macros], [root / "include"])
+    assert made[2:4] == [None, None]
+    alone = [compile(root / "scale.comp", macros[i], [root / "include"]) for i in (0, 1, 4)]
+    assert [made[i] for i in (0, 1, 4)] == alone
+    assert len(set(alone)) == 3
 
 
 @pytest.mark.parametrize("name", list(compilers.FOUND_BY))

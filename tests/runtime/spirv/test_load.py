@@ -17,6 +17,8 @@ from dl4all.errors import BackendMissingError, ShaderError
 from dl4all.runtime import spirv
 from dl4all.runtime.records import file_cache
 from dl4all.runtime.spirv import Shader, build, compilers, load, module_store
+from dl4all.runtime.spirv.compilers.source import Source
+from dl4all.runtime.spirv.storage_types import StorageType
 from tests.support.forked_process import ForkedProcess
 
 NEGATE = Shader("scale.comp", (("OP(x)", "-x"),))
@@ -316,3 +318,42 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "fsync", full_disk)
     file_cache.try_write(tmp_path / "module.spv", b"code")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_missing_is_compiled_by_few_runs(
+    compiles: Compiles, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = compiles.real
+    if real.compile_all is None:
+        pytest.skip(f"{real.identity} compiles one by one")
+    (root / "op").mkdir()
+    (root / "op" / "near.glsl").write_text("#define NEAR 3.0\n")
+    body = (root / "scale.comp").read_text().replace("void main", '#include "near.glsl"\nvoid main')
+    (root / "op" / "scaled.comp").write_text(body)
+    wrong = Shader("scale.comp")
+    shaders = [
+        *(Shader("scale.comp", (("OP(x)", f"{i}.0 * x"),)) for i in range(9)),
+        Shader("op/scaled.comp", (("OP(x)", "NEAR * x"),)),
+        Shader("text.comp", (("OP(x)", "x + 1.0"),), source=(root / "scale.comp").read_text()),
+        NEGATE.storing([StorageType("float16")]),
+        wrong,
+    ]
+    runs: list[int] = []
+
+    def compile_all(sources: Sequence[Source], folders: Sequence[Path]) -> list[bytes | None]:
+        runs.append(len(sources))
+        assert real.compile_all is not None
+        return real.compile_all(sources, folders)
+
+    monkeypatch.setattr(compilers, "pick", lambda: compiles.pick()._replace(compile_all=compile_all))
+    load(shaders[0], root)
+    spirv.compile_missing(shaders, root)
+    assert sum(runs) == 12  # all but the one that is there; those of 16 bits are made of the plain one
+    assert len(runs) <= 3 * (os.cpu_count() or 1)
+    made = [load(shader, root).code for shader in shaders[:-1]]
+    assert compiles.count == 1
+    with pytest.raises(ShaderError, match=r"scale\.comp does not compile"):
+        load(wrong, root)
+    restart()
+    monkeypatch.setattr(module_store, "TARGET", "another one")  # nothing is found any more
+    assert [load(shader, root).code for shader in shaders[:-1]] == made

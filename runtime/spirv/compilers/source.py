@@ -1,0 +1,13 @@
+"""What a compiler is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Source(NamedTuple):
+    """A text in GLSL, and the macros it is compiled with."""
+
+    text: str
+    defines: Sequence[tuple[str, str]]
