@@ -62,6 +62,7 @@ class Programs:
         if program is None:
             if key in self._refused:
                 raise PipelineError(self._refused[key])
+            self._backend.stream.record_event()  # what was asked for runs while this is compiled
             module = spirv.load(launch.shader)
             if not all(0 <= constant < 2**32 for constant in launch.constants):
                 raise TooLargeError(

@@ -249,6 +249,7 @@ def test_others_use_the_device_while_one_waits(
     need("vulkan:0")
     place = request.getfixturevalue("staging") if kind == "staging" else open_device(kind)
     x = dl.from_numpy(numbers(0), device=place)
+    x + 1  # compiles it, which records an event
     own_stream = beside and kind == "staging"
     held = hold_next(place._beside._down.get() if own_stream else place._stream, monkeypatch)
     download = place.copies.download_later(x.storage, 4 * N, beside=beside)
