@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 import dl4all as dl
 from benchmarks import first_step, turns
+from tests.conftest import need
 
 torch = pytest.importorskip("torch", reason="steps are compared with PyTorch's")
 overhead, threads, training = (
@@ -145,9 +146,19 @@ def test_threads_are_held_by_a_new_start(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.full
 @pytest.mark.slow
 def test_first_steps_are_measured_with_kernels_and_without() -> None:
-    found = first_step.rounds("mlp-b1", 1, True, {})
-    assert tuple(found) == first_step.WAYS
-    assert all(found[way][part] > 0 for way in first_step.WAYS for part in first_step.PARTS)
+    [found] = first_step.rounds("mlp-b1", 1, True, {})
+    assert tuple(found) == first_step.WAYS["cpu"]
+    assert all(times[part] > 0 for times in found.values() for part in first_step.PARTS)
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.vulkan
+def test_first_steps_are_measured_on_a_device() -> None:
+    need("vulkan:0")
+    [found] = first_step.rounds("mlp-b1", 1, True, {}, "vulkan:0", compiled=True)
+    assert tuple(found) == first_step.WAYS["gpu"]
+    assert all(times[part] > 0 for times in found.values() for part in first_step.PARTS)
 
 
 # What calls cost
