@@ -14,6 +14,7 @@ import math
 import numpy as np
 
 from dl4all.host_kernels.conv.columns import Columns
+from dl4all.host_kernels.conv.direct import direct_form
 from dl4all.host_kernels.conv.kernel import convolution
 from dl4all.host_kernels.conv.parts import (
     GRAIN,
@@ -217,7 +218,16 @@ def launch_of(
             for part, plan in zip(parts, plans, strict=True)
         ]
     spread = steps[2] if len(parts) > 1 else 0
-    form = Form(tile, extents.filters % tile.rows, reading, epilogue, gathered, spread, direct, swapped)
+    form = Form(
+        tile,
+        extents.filters % tile.rows,
+        reading,
+        epilogue,
+        gathered,
+        spread,
+        direct_form(parts, extents.channels, element) if direct else None,
+        swapped,
+    )
     rows = extents.groups * extents.filters
     grain = max(1, CHUNK // max(1, math.prod(size)))
     common = (extents.images, rows, operands[-1].strides[0], len(parts), *size, *steps, grain)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dl4all.host_kernels.conv.columns import SHIFTED, columns_function
 from dl4all.host_kernels.conv.direct import direct_chunks
+from dl4all.host_kernels.conv.epilogue import epilogue
 from dl4all.host_kernels.conv.parts import MOST_ROWS, MOST_TAPS, PartPlan
 from dl4all.host_kernels.conv.slots import ConvolutionSlots, Form
 from dl4all.host_kernels.lib.dot_tiles import Axis, DotTile, Sums, Tiles
@@ -28,7 +29,7 @@ class Writer:
         self.element = form.tile.element
         self.pitch = _pitch(form.tile)
         if form.direct:
-            chunks = direct_chunks(self.module, form, self.slots, self._finish)
+            chunks = direct_chunks(self.module, form, self.slots)
         else:
             self._columns = shared(columns_function, form.reading, self.element)
             self._tiles = Tiles(form.tile, form.rest)
@@ -136,28 +137,13 @@ class Writer:
 
     def _finish(self, code: Code, source: IrValue, target: IrValue, row: IrValue, count: IrValue) -> None:
         """Store what the epilogue makes of a row of sums."""
-        bias, added, relu = self.form.epilogue
-        slots, element, lanes = self.slots, self.element, self.form.tile.lanes
-        if bias:
-            number = code.load(slots.read(code, "bias"), row * slots.read(code, "bias_stride"), element)
-            more = code.splat(number, lanes)
-        if added:
-            start, here = (
-                code.emit("i64", f"ptrtoint {p!r} to i64") for p in (slots.read(code, "out"), target)
-            )
-            others = code.at(slots.read(code, "added"), here - start, "i8")
+        finished = epilogue(code, self.slots, self.form, row, target)
+        type = vector(self.element, self.form.tile.lanes)
 
         def step(i: IrValue, mask: IrValue | None) -> None:
-            value = code.load(source, i, vector(element, lanes), mask)
-            if bias:
-                value = value + more
-            if added:
-                value = value + code.load(others, i, value.type, mask)
-            if relu:
-                value = code.select(value < 0.0, 0.0, value)
-            code.store(value, target, i, mask)
+            code.store(finished(code.load(source, i, type, mask), i, mask), target, i, mask)
 
-        row_passes(code, count, lanes, step)
+        row_passes(code, count, self.form.tile.lanes, step)
 
     def _copies(self) -> Code:
         """The part that copies results of all images for a filter to each image's."""

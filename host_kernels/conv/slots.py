@@ -7,6 +7,7 @@ from typing import NamedTuple
 from dl4all.host_kernels.conv import columns
 from dl4all.host_kernels.conv.parts import PartPlan
 from dl4all.host_kernels.lib.dot_tiles import DotTile
+from dl4all.ops.core.tensor_base import Shape
 from dl4all.runtime.cpu.llvm.ir import Code, IrValue
 
 
@@ -18,6 +19,20 @@ class SumsEpilogue(NamedTuple):
     relu: bool = False
 
 
+class DirectForm(NamedTuple):
+    """What a direct kernel is made for."""
+
+    rows: int
+    """Of results at a time."""
+    lanes: int
+    channels: int
+    """Of a filter: one, or 0 where they are counted."""
+    taps: Shape
+    """Height and width of filters whose taps are written out, else empty."""
+    step: Shape
+    delta: Shape
+
+
 class Form(NamedTuple):
     """The properties on which the text of a kernel depends."""
 
@@ -27,7 +42,7 @@ class Form(NamedTuple):
     epilogue: SumsEpilogue
     gathered: bool  # whether results are copied from scratch memory
     spread: int  # how far places of a part are apart there, along the last axis; 0 if there is one part
-    direct: bool  # whether a group has too few channels or filters for tiles
+    direct: DirectForm | None  # where a group has too few channels or filters for tiles
     swapped: bool  # whether the first operand is what is used as filters
 
 
