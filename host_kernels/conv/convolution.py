@@ -15,6 +15,7 @@ import numpy as np
 
 from dl4all.host_kernels.conv.columns import Columns
 from dl4all.host_kernels.conv.direct import direct_form
+from dl4all.host_kernels.conv.epilogue import Following, SumsEpilogue
 from dl4all.host_kernels.conv.kernel import convolution
 from dl4all.host_kernels.conv.parts import (
     GRAIN,
@@ -27,13 +28,14 @@ from dl4all.host_kernels.conv.parts import (
     planned,
     three,
 )
-from dl4all.host_kernels.conv.slots import Form, SumsEpilogue
+from dl4all.host_kernels.conv.slots import Form
+from dl4all.host_kernels.elementwise.elementwise import codes_of, constants_of, work_of
 from dl4all.host_kernels.lib.dot_tiles import DotTile, tile_for
 from dl4all.host_kernels.lib.rows import CHUNK
 from dl4all.ops.conv.convolution import ConvArgs
 from dl4all.ops.conv.on_host import fft as host_fft
 from dl4all.ops.conv.window import three_axes
-from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
+from dl4all.ops.core.kernels.host_kernel import NO_CODES, ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm.ir_types import LLVM_TYPES, SIZES
 
@@ -44,7 +46,7 @@ FEW_FILTERS = 4
 """Fewer leave registers unused: Fourier transforms may be faster."""
 
 
-@host_kernel("conv1d", "conv2d", "conv3d")
+@host_kernel("conv1d", "conv2d", "conv3d", followed=True)
 def prepare_convolution(
     out: ArrayLayout,
     input: ArrayLayout,
@@ -54,42 +56,26 @@ def prepare_convolution(
     padding: object,
     dilation: object,
     groups: int,
-) -> HostLaunch:
-    """
-    Raises:
-        NoKernel: the NumPy body computes such convolutions, or does it faster.
-    """
-    args = ConvArgs(stride, padding, dilation, groups)  # type: ignore[arg-type]
-    return convolution_launch(out, input, weight, bias, args)
-
-
-def convolution_launch(
-    out: ArrayLayout,
-    input: ArrayLayout,
-    weight: ArrayLayout,
-    bias: ArrayLayout | None,
-    args: ConvArgs,
     *,
-    added: bool = False,
-    relu: bool = False,
+    following: Following | None = None,
 ) -> HostLaunch:
     """The launch of a convolution and of what follows it.
 
-    Its slots are the addresses of image, filters, bias if there is one, the tensor that is added if there is
-    one, of the result's shape and contiguous, and of the result.
+    Its addresses are those of image, filters, bias if there is one, of what the program that follows reads
+    and writes beside the sums, and of the result.
 
     Args:
         out: layout of the result, contiguous.
         input: of the images (N, C, ...).
         weight: of the filters (F, C / groups, ...).
         bias: of a number for each filter, if there is one.
-        args: stride, padding, dilation, groups.
-        added: whether another tensor is added to the result.
-        relu: whether ReLU is taken of that.
+        stride, padding, dilation, groups: of the convolution.
+        following: what is computed of the sums.
 
     Raises:
-        NoKernel: there is none for these.
+        NoKernel: the NumPy body computes such convolutions, or does it faster; or it does not follow them.
     """
+    args = ConvArgs(stride, padding, dilation, groups)  # type: ignore[arg-type]
     window = args.window(weight.shape[2:]).three_axes
     filters, channels = weight.shape[0] // args.groups, weight.shape[1]
     row, channel, *taps = weight.strides
@@ -110,8 +96,8 @@ def convolution_launch(
         raise NoKernel("faster by transforms")
     part = Part(found, Filters(row * filters, row, channel, three(taps)), 0)
     operands = [input, weight] if bias is None else [input, weight, bias]
-    epilogue = SumsEpilogue(bias is not None, added, relu)
-    return launch_of(out, operands, Extents(input.shape[0], args.groups, filters, channels), [part], epilogue)
+    extents = Extents(input.shape[0], args.groups, filters, channels)
+    return launch_of(out, operands, extents, [part], bias=bias is not None, following=following)
 
 
 @host_kernel("conv_input")
@@ -148,7 +134,7 @@ def prepare_input_gradient(
         Filters(row * filters, channel, row, three(taps)),
     )
     extents = Extents(grad.shape[0], groups, channels, filters)
-    return launch_of(out, [grad, weight], extents, parts, SumsEpilogue(), three_axes(window.stride))
+    return launch_of(out, [grad, weight], extents, parts, three_axes(window.stride))
 
 
 def _product(out: ArrayLayout, grad: ArrayLayout, weight: ArrayLayout) -> HostLaunch:
@@ -166,7 +152,7 @@ def _product(out: ArrayLayout, grad: ArrayLayout, weight: ArrayLayout) -> HostLa
     columns = Columns((0, places, 0, places, 1), size, size, ones, ones, zeros, ones)
     filters = Filters(0, grad.strides[0], grad.strides[1], zeros)
     extents = Extents(1, 1, grad.shape[0], grad.shape[1])
-    return launch_of(out, [grad, weight], extents, [Part(columns, filters, 0)], SumsEpilogue(), ones, size)
+    return launch_of(out, [grad, weight], extents, [Part(columns, filters, 0)], ones, size)
 
 
 def launch_of(
@@ -174,9 +160,11 @@ def launch_of(
     operands: list[ArrayLayout],
     extents: Extents,
     parts: list[Part],
-    epilogue: SumsEpilogue,
     steps: tuple[int, ...] = (1, 1, 1),
     size: tuple[int, ...] = (),
+    *,
+    bias: bool = False,
+    following: Following | None = None,
 ) -> HostLaunch:
     """The launch for some parts, whose places are `steps` apart in the result.
 
@@ -195,6 +183,7 @@ def launch_of(
         > MOST_SIZE
     ):
         raise NoKernel("too large")
+    epilogue, distances = following.epilogue(out, bias=bias) if following else (SumsEpilogue(bias), [])
     direct = extents.groups > 1 and 1 in (extents.channels, extents.filters)
     if direct and len(out.shape) > 4:
         raise NoKernel("groups of three axes")
@@ -231,13 +220,18 @@ def launch_of(
     rows = extents.groups * extents.filters
     grain = max(1, CHUNK // max(1, math.prod(size)))
     common = (extents.images, rows, operands[-1].strides[0], len(parts), *size, *steps, grain)
+    numbers = constants_of(following.program, following.numbers) if following else []
+    head = (*common, *distances)
+    places = range(len(head), len(head) + len(numbers))
     blocks = [n for part, plan in zip(parts, plans, strict=True) for n in (*part.columns.numbers, *plan)]
     products = sum(part.columns.places * part.columns.rows for part in parts) * math.prod(extents)
     return HostLaunch(
         convolution,
         form,
-        len(operands) + epilogue.added + 1,
-        (*common, *blocks),
+        len(operands) + len(epilogue.tensors) + 1,
+        (*head, *numbers, *blocks),
         scratch=first * SIZES[element],
-        work=products // 8,
+        work=products // 8 + (work_of(following.program) * math.prod(out.shape) if following else 0),
+        numbers=places,
+        codes=codes_of(following.program, places) if following else NO_CODES,
     )

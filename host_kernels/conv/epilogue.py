@@ -1,19 +1,94 @@
-"""The end of sums in registers: what a convolution stores in their place."""
+"""What follows the sums of a convolution in its kernel: a bias, and an elementwise program.
+
+The program's first tensor is the sums. Others lie like the result, or have a number for each filter. Its last
+result takes the place of the sums; those before it are written beside it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dl4all.host_kernels.conv.slots import ConvolutionSlots, Form
+from dl4all.host_kernels.elementwise.elementwise import (
+    ElementwiseProgram,
+    broadcast,
+    check_program,
+    number_value,
+    program_results,
+)
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout
+from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm.ir import Code, IrValue
-from dl4all.runtime.cpu.llvm.ir_types import lanes_of
+
+if TYPE_CHECKING:
+    from dl4all.host_kernels.conv.slots import ConvolutionSlots, Form
+
+
+class SumsEpilogue(NamedTuple):
+    """The form of what follows sums."""
+
+    bias: bool = False
+    program: ElementwiseProgram | None = None
+    by_filter: tuple[bool, ...] = ()
+    """Which of the program's tensors behind the sums have a number for each filter."""
+
+    @property
+    def tensors(self) -> list[str]:
+        """The names of slots with addresses: of what is read, then of what is written beside the result."""
+        results = len(self.program.results) - 1 if self.program else 0
+        return [f"operand{i}" for i in range(len(self.by_filter))] + [f"result{i}" for i in range(results)]
+
+    @property
+    def numbers(self) -> list[str]:
+        """The names of slots with numbers: distances of numbers of filters, and the program's."""
+        count = len(self.program.numbers) if self.program else 0
+        return [f"distance{i}" for i in range(len(self.by_filter))] + [f"number{i}" for i in range(count)]
+
+
+class Following(NamedTuple):
+    """An elementwise program that follows the sums of a launch."""
+
+    program: ElementwiseProgram
+    tensors: Sequence[ArrayLayout]
+    """Layouts of those that it reads, the sums first, and of those that it writes, the result last."""
+    numbers: Sequence[Any]
+    """With which it runs; they may be others in each call."""
+
+    def epilogue(self, out: ArrayLayout, *, bias: bool) -> tuple[SumsEpilogue, list[int]]:
+        """The form of the epilogue of sums with this layout, and the distances of numbers of filters.
+
+        Raises:
+            NoKernel: tensors lie in other ways, or have another dtype.
+        """
+        check_program(self.program)
+        read = len(self.program.tensors)
+        if any(layout.dtype != out.dtype for layout in self.tensors):
+            raise NoKernel("sums and tensors of several dtypes")
+        if any(one.shape != out.shape or not one.is_contiguous() for one in self.tensors[read:]):
+            raise NoKernel("results that lie in other ways")
+        by_filter, distances = [], []
+        for layout in self.tensors[1:read]:
+            strides = broadcast(layout, out.shape)
+            like_result = layout.shape == out.shape and layout.is_contiguous()
+            of_filters = all(
+                stride == 0 or size == 1 or axis == 1
+                for axis, (stride, size) in enumerate(zip(strides, out.shape, strict=True))
+            )
+            if not like_result and not of_filters:
+                raise NoKernel("tensors that lie in other ways")
+            by_filter.append(of_filters)
+            distances.append(strides[1] if of_filters else 0)
+        return SumsEpilogue(bias, self.program, tuple(by_filter)), distances
+
 
 Finished = Callable[[IrValue, IrValue, IrValue | None], IrValue]
 """What becomes of a vector of sums, given the number of its first place behind the target, and a mask."""
 
 
-def epilogue(code: Code, slots: ConvolutionSlots, form: Form, row: IrValue, target: IrValue) -> Finished:
-    """Writes what the sums of a row have in common.
+def epilogue(
+    code: Code, slots: ConvolutionSlots, form: Form, row: IrValue, target: IrValue, lanes: int
+) -> Finished:
+    """Write what the sums of a row have in common.
 
     Args:
         code: is written to.
@@ -21,20 +96,43 @@ def epilogue(code: Code, slots: ConvolutionSlots, form: Form, row: IrValue, targ
         form: says of what the epilogue consists.
         row: number of the filter.
         target: address in the result of what is stored there.
+        lanes: of vectors.
     """
-    bias, added, relu = form.epilogue
+    bias, program, by_filter = form.epilogue
     element = form.tile.element
-    if bias:
-        number = code.load(slots.read(code, "bias"), row * slots.read(code, "bias_stride"), element)
-    if added:
-        start, here = (code.emit("i64", f"ptrtoint {p!r} to i64") for p in (slots.read(code, "out"), target))
-        others = code.at(slots.read(code, "added"), here - start, "i8")
+    start, here = (code.emit("i64", f"ptrtoint {p!r} to i64") for p in (slots.read(code, "out"), target))
 
-    def finished(value: IrValue, i: IrValue, mask: IrValue | None) -> IrValue:
-        if bias:
-            value = value + code.splat(number, lanes_of(value.type))
-        if added:
-            value = value + code.load(others, i, value.type, mask)
-        return code.select(value < 0.0, 0.0, value) if relu else value
+    def like_result(name: str) -> IrValue:
+        return code.at(slots.read(code, name), here - start, "i8")
+
+    def of_filter(name: str, distance: str) -> IrValue:
+        number = code.load(slots.read(code, name), row * slots.read(code, distance), element)
+        return code.splat(number, lanes)
+
+    added = of_filter("bias", "bias_stride") if bias else None
+    operands = [
+        of_filter(f"operand{i}", f"distance{i}") if single else like_result(f"operand{i}")
+        for i, single in enumerate(by_filter)
+    ]
+    beside = [like_result(f"result{i}") for i in range(len(program.results) - 1)] if program else []
+
+    numbers = [
+        number_value(code, slots.numbers[f"number{n}"], kind, lanes)
+        for n, kind in enumerate(program.numbers if program else ())
+    ]
+
+    def finished(sums: IrValue, i: IrValue, mask: IrValue | None) -> IrValue:
+        if added is not None:
+            sums = sums + added
+        if program is None:
+            return sums
+        values = [
+            operand if single else code.load(operand, i, sums.type, mask)
+            for operand, single in zip(operands, by_filter, strict=True)
+        ]
+        *others, last = program_results(code, program, [sums, *values], numbers, lanes)
+        for other, address in zip(others, beside, strict=True):
+            code.store(other, address, i, mask)
+        return last
 
     return finished

@@ -137,13 +137,14 @@ class Writer:
 
     def _finish(self, code: Code, source: IrValue, target: IrValue, row: IrValue, count: IrValue) -> None:
         """Store what the epilogue makes of a row of sums."""
-        finished = epilogue(code, self.slots, self.form, row, target)
-        type = vector(self.element, self.form.tile.lanes)
+        lanes = self.form.tile.lanes
+        finished = epilogue(code, self.slots, self.form, row, target, lanes)
+        type = vector(self.element, lanes)
 
         def step(i: IrValue, mask: IrValue | None) -> None:
             code.store(finished(code.load(source, i, type, mask), i, mask), target, i, mask)
 
-        row_passes(code, count, self.form.tile.lanes, step)
+        row_passes(code, count, lanes, step)
 
     def _copies(self) -> Code:
         """The part that copies results of all images for a filter to each image's."""

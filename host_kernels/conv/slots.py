@@ -5,18 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dl4all.host_kernels.conv import columns
+from dl4all.host_kernels.conv.epilogue import SumsEpilogue
 from dl4all.host_kernels.conv.parts import PartPlan
 from dl4all.host_kernels.lib.dot_tiles import DotTile
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.runtime.cpu.llvm.ir import Code, IrValue
-
-
-class SumsEpilogue(NamedTuple):
-    """The end of sums: a bias for each filter, another tensor and ReLU, in this order."""
-
-    bias: bool = False
-    added: bool = False
-    relu: bool = False
 
 
 class DirectForm(NamedTuple):
@@ -66,14 +59,15 @@ class ConvolutionSlots:
     """
 
     def __init__(self, form: Form) -> None:
-        bias, added, _ = form.epilogue
         first = ["w", "x"] if form.swapped else ["x", "w"]
-        self.addresses = [*first, *["bias"] * bias, *["added"] * added, "out", *["scratch"] * form.gathered]
-        self.head = len(self.addresses) + len(COMMON)
+        more = form.epilogue.tensors
+        self.addresses = [*first, *["bias"] * form.epilogue.bias, *more, "out", *["scratch"] * form.gathered]
+        common = (*COMMON, *form.epilogue.numbers)
+        self.head = len(self.addresses) + len(common)
         self.block = columns.NUMBERS + len(PartPlan._fields)
         names = (
             *self.addresses,
-            *COMMON,
+            *common,
             *(f"columns{i}" for i in range(columns.NUMBERS)),
             *PartPlan._fields,
         )

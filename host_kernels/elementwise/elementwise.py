@@ -137,12 +137,8 @@ def prepare_program(
     Raises:
         NoKernel: there is none for its dtypes or functions.
     """
-    for assignment in program.assignments:
-        if assignment.compute == "float64":
-            check_precision(assignment.expression)
-    if "float16" in program.dtypes and not provider.processor().converts_half:
-        raise NoKernel("float16 without instructions for it")
-    strides = [*(_broadcast(layout, shape) for layout in reads), *(layout.strides for layout in writes)]
+    check_program(program)
+    strides = [*(broadcast(layout, shape) for layout in reads), *(layout.strides for layout in writes)]
     # In the order in which the result lies in memory.
     axes = sorted(range(len(shape)), key=lambda axis: -writes[0].strides[axis])
     sizes, merged = merge_axes(
@@ -155,23 +151,50 @@ def prepare_program(
     rows = math.prod(outer)
     count, grain = (rows, max(1, GRAIN // inner)) if outer else (inner, GRAIN)
     constants: list[int | float] = [count, grain, inner]
-    constants += [float(n) if t in FLOATS else int(n) for n, t in zip(numbers, program.numbers, strict=True)]
+    constants += constants_of(program, numbers)
     places = range(FIRST_NUMBER, len(constants))
     constants += [own[-1] for own in merged]
     if len(outer) > 1:
         constants.append(len(outer))
     for axis, size in enumerate(outer):
         constants += [*([size] if len(outer) > 1 else []), *(own[axis] for own in merged)]
-    called = sum(bool(functions_of(a.expression) & FLOAT32_FUNCTIONS.keys()) for a in program.assignments)
     return HostLaunch(
         elementwise,
         (program, steps, min(len(outer), MANY)),
         len(strides),
         constants,
-        work=rows * inner * (len(program.assignments) + called * FUNCTION_WORK),
+        work=rows * inner * work_of(program),
         numbers=places,
-        codes={place: CODES[t] for place, t in zip(places, program.numbers, strict=True) if t in CODES},
+        codes=codes_of(program, places),
     )
+
+
+def check_program(program: ElementwiseProgram) -> None:
+    """
+    Raises:
+        NoKernel: there is none for its dtypes or functions.
+    """
+    for assignment in program.assignments:
+        if assignment.compute == "float64":
+            check_precision(assignment.expression)
+    if "float16" in program.dtypes and not provider.processor().converts_half:
+        raise NoKernel("float16 without instructions for it")
+
+
+def constants_of(program: ElementwiseProgram, numbers: Sequence[Any]) -> list[int | float]:
+    """A launch's constants for the numbers of a program."""
+    return [float(n) if t in FLOATS else int(n) for n, t in zip(numbers, program.numbers, strict=True)]
+
+
+def codes_of(program: ElementwiseProgram, places: range) -> dict[int, str]:
+    """How constants at these places, the numbers of a program, are packed."""
+    return {place: CODES[t] for place, t in zip(places, program.numbers, strict=True) if t in CODES}
+
+
+def work_of(program: ElementwiseProgram) -> int:
+    """About how many operations an element takes."""
+    called = sum(bool(functions_of(a.expression) & FLOAT32_FUNCTIONS.keys()) for a in program.assignments)
+    return len(program.assignments) + called * FUNCTION_WORK
 
 
 def number_type(dtype: str) -> str:
@@ -179,7 +202,7 @@ def number_type(dtype: str) -> str:
     return NUMBER_TYPES.get(dtype) or expression_type(dtype)
 
 
-def _broadcast(layout: ArrayLayout, shape: Shape) -> Shape:
+def broadcast(layout: ArrayLayout, shape: Shape) -> Shape:
     """The strides of a tensor as one of a shape to which it broadcasts."""
     missing = len(shape) - len(layout.shape)
     return (0,) * missing + tuple(
@@ -227,15 +250,11 @@ class _Writer:
         self.lanes = provider.processor().lanes()
         self.addresses = [code.slot(i, "ptr") for i in range(len(steps))]
         first = len(steps) + FIRST_NUMBER
-        self.numbers = [self._number(first + i, type) for i, type in enumerate(program.numbers)]
+        self.numbers = [
+            number_value(code, first + i, type, self.lanes) for i, type in enumerate(program.numbers)
+        ]
         self.first_stride = first + len(program.numbers)
         self.strides = [code.slot(self.first_stride + i) for i in range(len(steps))]
-
-    def _number(self, slot: int, type: str) -> IrValue:
-        code = self.code
-        number = code.slot(slot, "double" if type in FLOATS else "i64")
-        number = code.convert(number, "i32" if type == "u8" else type)
-        return code.splat(code.convert(number, "i32") if type in ("i8", "i16") else number, self.lanes)
 
     def row(self, row: IrValue, *, many: bool) -> list[IrValue]:
         """The addresses of all tensors at a row."""
@@ -278,7 +297,8 @@ class _Writer:
                 else self._load(number, addresses[number], i, mask, end)
                 for number in range(len(self.program.tensors))
             ]
-            for number, value in enumerate(self._results(values), len(self.program.tensors)):
+            results = program_results(code, self.program, values, self.numbers, self.lanes)
+            for number, value in enumerate(results, len(self.program.tensors)):
                 self._store(number, value, addresses[number], i, mask, end)
 
         row_passes(code, end, self.lanes, compute, begin)
@@ -311,20 +331,29 @@ class _Writer:
                 with code.if_(i + lane < end):
                     code.store(one, address, place)
 
-    def _results(self, values: list[IrValue]) -> list[IrValue]:
-        """The values that are written to memory, of those that were loaded."""
-        code, program = self.code, self.program
-        sources: list[tuple[IrValue, str]] = [
-            *zip(values, program.tensors, strict=False),
-            *((number, "") for number in self.numbers),
-        ]
-        results = []
-        for assignment in program.assignments:
-            named = {}
-            for name, source, dtype in assignment.operands:
-                value, stored = sources[source]
-                named[name] = load_element(code, value, stored, dtype) if stored else value
-            printed = print_llvm(code, assignment.expression, named)
-            results.append(store_element(code, printed, assignment.dtype, self.lanes))
-            sources.append((results[-1], assignment.dtype))
-        return [results[number] for number in program.results]
+
+def number_value(code: Code, slot: int, type: str, lanes: int) -> IrValue:
+    """A number of a program, from its slot, in all lanes of a vector."""
+    number = code.slot(slot, "double" if type in FLOATS else "i64")
+    number = code.convert(number, "i32" if type == "u8" else type)
+    return code.splat(code.convert(number, "i32") if type in ("i8", "i16") else number, lanes)
+
+
+def program_results(
+    code: Code, program: ElementwiseProgram, values: Sequence[IrValue], numbers: Sequence[IrValue], lanes: int
+) -> list[IrValue]:
+    """Write a program; returns the vectors of its results, for those of its tensors and numbers."""
+    sources: list[tuple[IrValue, str]] = [
+        *zip(values, program.tensors, strict=False),
+        *((number, "") for number in numbers),
+    ]
+    results = []
+    for assignment in program.assignments:
+        named = {}
+        for name, source, dtype in assignment.operands:
+            value, stored = sources[source]
+            named[name] = load_element(code, value, stored, dtype) if stored else value
+        printed = print_llvm(code, assignment.expression, named)
+        results.append(store_element(code, printed, assignment.dtype, lanes))
+        sources.append((results[-1], assignment.dtype))
+    return [results[number] for number in program.results]

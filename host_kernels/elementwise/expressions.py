@@ -68,13 +68,14 @@ def smaller(code: Code, a: Printed, b: Printed) -> IrValue:
 
 
 def _extreme(code: Code, a: Printed, b: Printed, better: Callable[[Any, Any], Any]) -> IrValue:
-    if not isinstance(b, IrValue):
+    if not isinstance(a, IrValue):
         a, b = b, a
-    assert isinstance(b, IrValue)
-    one = code.select(better(a, b), a, b)  # b, if one is nan
-    if not (b.is_float and isinstance(a, IrValue)):
+    assert isinstance(a, IrValue)
+    one = code.select(better(b, a), b, a)  # a, if one is nan: one instruction of the processor
+    if not (a.is_float and isinstance(b, IrValue)):
         return one
-    return code.select(code.compare("uno", "eq", a, a), a, one)
+    # The second is often a number of the op, of which a compiler asks this once.
+    return code.select(code.compare("uno", "eq", b, b), b, one)
 
 
 def _sign(code: Code, x: IrValue) -> IrValue:

@@ -133,6 +133,40 @@ def test_convolutions_with_what_follows(stride: int, kernels: bool) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+FOLLOWERS: dict[str, tuple[Callable[..., Any], str]] = {
+    "relu": (lambda y, other: F.relu(y), "conv2d_relu"),
+    "residual": (lambda y, other: F.relu(y + other), "conv2d_add_relu"),
+    "limits": (lambda y, other: F.relu6(y) * 0.5, "conv2d_hardtanh_mul"),
+    "of channels": (lambda y, other: y * other[:1, :, :1, :1] - 1.5, "conv2d_mul_sub"),
+    "two results": (lambda y, other: (z := other - y, F.silu(z)), "conv2d_sub_silu"),
+    "a result in its place": (lambda y, other: y.add_(other).relu_(), "conv2d_add_copy__relu_copy_"),
+    "a result in an operand": (lambda y, other: other.clone().add_(y).relu_(), ""),
+    "used by others, too": (lambda y, other: (F.relu(y), y.sum(1)), ""),
+    "of one image": (lambda y, other: y + other[1:], ""),
+}
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("what", FOLLOWERS)
+def test_what_follows_a_convolution_is_in_its_kernel(what: str, groups: int, kernels: bool) -> None:
+    function, name = FOLLOWERS[what]
+    weight = draw(8, 4 // groups, 3, 3)
+
+    def call(x: dl.Tensor, other: dl.Tensor) -> Any:
+        return function(F.conv2d(x, weight, padding=1, groups=groups), other)
+
+    arguments = draw(2, 4, 9, 7), draw(2, 8, 9, 7)
+    if kernels:
+        check(call, *arguments)
+        found = names(call, *arguments)
+        assert (name in found) == bool(name) == (not any(one == "conv2d" for one in found)), found
+        return
+    with dl.no_grad():
+        found, expected = dl.compile(call)(*arguments), call(*arguments)
+    for one, other in zip(_each(found), _each(expected), strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.usefixtures("sizes")
 def test_batch_normalisation_and_its_gradient() -> None:
     norm = dl.nn.BatchNorm2d(3).to("cpu")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,9 +13,12 @@ import numpy.typing as npt
 import pytest
 
 import dl4all as dl
-from dl4all.host_kernels.conv.convolution import convolution_launch
+from dl4all.host_kernels.conv.convolution import prepare_convolution
+from dl4all.host_kernels.conv.epilogue import Following
+from dl4all.host_kernels.elementwise.elementwise import Assignment, ElementwiseProgram, number_type
 from dl4all.ops.conv.convolution import ConvArgs
 from dl4all.ops.conv.on_host import convolution as host
+from dl4all.ops.core.expressions.expression import parse
 from dl4all.ops.core.kernels import host_kernel
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch
 from dl4all.ops.core.kernels.launch import NoKernel
@@ -200,23 +204,116 @@ def test_gradient_of_filters_whose_taps_do_not_fit_into_a_chunk() -> None:
     close(computed(prepare, case.w, Guarded(g), Guarded(x)), expected)
 
 
+class Step(NamedTuple):
+    """A step of what follows sums: an expression of ``x`` and perhaps of a tensor ``a`` or a number ``a``."""
+
+    expression: str
+    numpy: Callable[..., Array]
+    operand: str = ""
+    kept: bool = False  # written to memory, too
+
+
+STEPS = {
+    "relu": Step("larger(x, 0.0)", lambda x: np.maximum(x, 0)),
+    "added": Step("x + a", np.add, "like the result"),
+    "scaled": Step("x * a", np.multiply, "of filters"),
+    "shifted": Step("a - x", lambda x, a: a - x, "number"),
+    "kept": Step("x * 2.0", lambda x: x * 2, kept=True),
+}
+
+
+def following(names: list[str], layouts: list[ArrayLayout], dtype: str, numbers: list[float]) -> Following:
+    """The program of some steps."""
+    given = [STEPS[name].operand for name in names]
+    tensors = sum(bool(operand) and operand != "number" for operand in given)
+    place, number = itertools.count(1), itertools.count(1 + tensors)
+    assignments = []
+    for position, name in enumerate(names):
+        source = 1 + tensors + len(numbers) + position - 1 if position else 0
+        operands = [("x", source, dtype)]
+        if STEPS[name].operand:
+            operands.append(("a", next(number if STEPS[name].operand == "number" else place), dtype))
+        assignments.append(Assignment(parse(STEPS[name].expression), dtype, tuple(operands), dtype))
+    results = [i for i, name in enumerate(names) if STEPS[name].kept or i == len(names) - 1]
+    program = ElementwiseProgram(
+        (dtype,) * (1 + tensors), (number_type(dtype),) * len(numbers), tuple(assignments), tuple(results)
+    )
+    return Following(program, layouts, numbers)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("added", [False, True])
-@pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_epilogues(number: int, bias: bool, added: bool, relu: bool) -> None:
-    case = CASES[number]
-    x, w, b, other = drawn(3, case.x, case.w, case.w[:1], case.out)
-    win = case.args.window(case.w[2:])
-    expected = host.forward(x.astype(float), w, b if bias else None, win, case.groups)
-    expected = expected + other if added else expected
-    expected = np.maximum(expected, 0) if relu else expected
-    operands = [Guarded(x), Guarded(w), *([Guarded(b)] if bias else []), *([Guarded(other)] if added else [])]
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "relu",
+        "added",
+        "added relu",
+        "scaled added",
+        "shifted relu",
+        "kept relu",
+        "scaled kept shifted kept added",
+    ],
+)
+@pytest.mark.parametrize("number", [0, 1, 2, 4, 18, 19, 21])
+def test_what_follows_sums(number: int, steps: str, bias: bool, dtype: str) -> None:
+    case, names = CASES[number], steps.split()
+    x, w, b = drawn(3, case.x, case.w, case.w[:1], dtype=dtype)
+    of_filters = (case.w[0], *(1 for _ in case.out[2:]))
+    shapes = {"like the result": case.out, "of filters": of_filters}
+    wanted = [STEPS[name].operand for name in names]
+    tensors = drawn(7, *(shapes[operand] for operand in wanted if operand in shapes), dtype=dtype)
+    numbers = [1.5 + i for i in range(wanted.count("number"))]
+    value = host.forward(x.astype(float), w, b if bias else None, case.args.window(case.w[2:]), case.groups)
+    expected, left, others = list[Array](), iter(numbers), iter(tensors)
+    for name in names:
+        step = STEPS[name]
+        more = () if not step.operand else (next(left if step.operand == "number" else others),)
+        value = step.numpy(value, *more)
+        if step.kept:
+            expected.append(value)
+    expected = [*expected, value] if not STEPS[names[-1]].kept else expected
+    beside = [Guarded(np.full(case.out, np.nan, dtype)) for _ in expected[:-1]]
+    operands = [Guarded(each) for each in (x, w, *([b] if bias else []), *tensors)]
 
     def prepare(out: ArrayLayout, x: ArrayLayout, w: ArrayLayout, *others: ArrayLayout) -> HostLaunch:
-        return convolution_launch(out, x, w, others[0] if bias else None, case.args, added=added, relu=relu)
+        layouts = [out, *others[bias:], out]  # of the sums, which lie where the result does
+        more = following(names, layouts, dtype, numbers)
+        given = others[0] if bias else None
+        launch: HostLaunch = prepared("conv2d", **case.arguments, following=more)(out, x, w, given)
+        return launch
 
-    close(computed(prepare, case.out, *operands), expected)
+    result = computed(prepare, case.out, *operands, *beside)
+    for found, right in zip([*(each.array for each in beside), result], expected, strict=True):
+        close(found, right)
+
+
+def test_numbers_of_what_follows_may_be_others_in_each_run() -> None:
+    case = CASES[0]
+    x, w = drawn(3, case.x, case.w)
+    layout = ArrayLayout(case.out, x.dtype)
+    launch = prepared(
+        "conv2d", **case.arguments, following=following(["shifted"], [layout, layout], "float32", [1.0])
+    )(layout, ArrayLayout(case.x, x.dtype), ArrayLayout(case.w, w.dtype), None)
+    sums = host.forward(x.astype(float), w, None, case.args.window(case.w[2:]), case.groups)
+    for number in (0.5, -3.0):
+        out = np.full(case.out, np.nan, np.float32)
+        scratch = np.full(launch.scratch // 4 + 1, np.nan, np.float32)
+        given = [x, w, out, *([scratch] if launch.scratch else [])]
+        launch.run([each.ctypes.data for each in given], [number])
+        close(out, number - sums)
+
+
+@pytest.mark.parametrize(
+    "layout", [ArrayLayout((5, 13, 11), np.dtype("f")), ArrayLayout((2, 5, 13, 11), np.dtype("d"))]
+)
+def test_tensors_that_lie_in_other_ways_do_not_follow(layout: ArrayLayout) -> None:
+    case = CASES[0]
+    out, x, w = (ArrayLayout(shape, np.dtype("f")) for shape in (case.out, case.x, case.w))
+    with pytest.raises(NoKernel):
+        prepared(
+            "conv2d", **case.arguments, following=following(["added"], [out, layout, out], "float32", [])
+        )(out, x, w, None)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -255,7 +352,9 @@ def test_relu_keeps_nan() -> None:
     x, w = drawn(5, (1, 2, 5, 5), (3, 2, 1, 1))
     x[0, 0, 2, 3] = np.nan
     result = computed(
-        lambda out, x, w: convolution_launch(out, x, w, None, ConvArgs(), relu=True),
+        lambda out, x, w: prepared(
+            "conv2d", **ConvArgs()._asdict(), following=following(["relu"], [out, out], "float32", [])
+        )(out, x, w, None),
         (1, 3, 5, 5),
         Guarded(x),
         Guarded(w),
@@ -315,4 +414,4 @@ def test_other_convolutions_are_left_to_numpy(x: tuple[int, ...], w: tuple[int, 
     case = Case(x, w, groups=groups)
     out, input, weight = (ArrayLayout(shape, np.dtype(np.float32)) for shape in (case.out, x, w))
     with pytest.raises(NoKernel):
-        convolution_launch(out, input, weight, None, case.args)
+        prepare_convolution(out, input, weight, None, *case.args)

@@ -1,8 +1,9 @@
 """Elementwise calls of the host in groups: one compiled kernel each, or without a compiler block by block.
 
-Groups of NumPy's functions work on blocks that stay in the cache. They may begin with a convolution, whose
-results are worked on while they are in the cache. Batch normalisation is taken apart into its elementwise
-steps first. All steps stay in their order for each element, and so does every bit of the results.
+Groups may begin with a convolution: a compiled kernel computes the others of its sums while these are in
+registers or near. Groups of NumPy's functions work on blocks that stay in the cache. Batch normalisation is
+taken apart into its elementwise steps first. All steps stay in their order for each element, and so does
+every bit of the results.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from dl4all.graph.host.batch_norm_calls import expanded
 from dl4all.graph.host.blocks import BLOCK_ELEMENTS, Blocks, BlockStep, convolution_of
 from dl4all.graph.host.calls import ArrayAt, PreparedCall, is_contiguous
-from dl4all.graph.host.launches import TooMany, chained, is_launched
+from dl4all.graph.host.launches import TooMany, chained, followed, is_launched, takes_following
 from dl4all.graph.host.out_functions import body_function, copy, out_function
 from dl4all.graph.ir.graph import Graph
 from dl4all.ops.conv.scratch import KeptScratch
@@ -39,6 +40,7 @@ class _HostGroup:
 
     shape: Shape
     head: PreparedCall | None = None
+    is_kernel: bool = False  # the head
     calls: list[PreparedCall] = field(default_factory=list)
     reads: dict[int, set[ArrayView]] = field(default_factory=dict)
     writes: dict[int, set[ArrayView]] = field(default_factory=dict)
@@ -63,6 +65,8 @@ class _HostGroup:
         if target.view.shape != self.shape:
             return False
         if self.head is not None and any(array.buffer == target.buffer for array in self.head.read):
+            return False
+        if self.is_kernel and not any(array.buffer in self.writes for array in call.read):
             return False
         for array in call.arrays:
             seen = self.writes.get(array.buffer, set())
@@ -105,16 +109,18 @@ def fused(graph: Graph, calls: Sequence[PreparedCall]) -> tuple[Graph, list[Prep
 
 def _opened(call: PreparedCall) -> _HostGroup | None:
     """A group that begins with a call; None if it cannot."""
-    is_convolution = (
+    result = call.arrays[-1].view
+    is_kernel = takes_following(call)
+    is_head = is_kernel or (
         isinstance(call.function, BodyCall)
         and call.name in CONVOLUTIONS
-        and is_contiguous(call.arrays[-1].view)
-        and 0 not in call.arrays[-1].view.shape
+        and is_contiguous(result)
+        and 0 not in result.shape
         and not is_launched(call)
     )
-    if not is_convolution and not _is_elementwise(call):
+    if not is_head and not _is_elementwise(call):
         return None
-    group = _HostGroup(call.arrays[-1].view.shape, call if is_convolution else None)
+    group = _HostGroup(result.shape, call if is_head else None, is_kernel)
     group.add(call)
     return group
 
@@ -148,6 +154,14 @@ def _closed(graph: Graph, group: _HostGroup, users: Counter[int], scratch: KeptS
         and len(views | group.reads.get(number, set())) == 1
         and not any(array.buffer == number for array in first[number].read)
     }
+    if group.head is not None and group.is_kernel:
+        rest = _HostGroup(group.shape)
+        for call in group.calls[1:]:
+            rest.add(call)
+        try:
+            return [followed(group.head, rest.calls, inner)]
+        except NoKernel:
+            return [group.head, *(_closed(graph, rest, users, scratch) if rest.calls else [])]
     if group.head is None:
         try:
             return [chained(group.calls, group.shape, inner)]

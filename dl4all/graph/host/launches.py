@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from dl4all.graph.host.calls import ArrayAt, PreparedCall, is_contiguous
 from dl4all.ops.core.arguments.tensor_argument import TensorArgument
 from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.expressions.expression import Expression, parse
-from dl4all.ops.core.kernels.host_kernel import VARYING, ArrayLayout, HostLaunch, kernel_of
+from dl4all.ops.core.kernels.host_kernel import FOLLOWED, VARYING, ArrayLayout, HostLaunch, kernel_of
 from dl4all.ops.core.kernels.host_work import TENSOR, ArrayView, BodyCall
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.op import REGISTRY
@@ -71,7 +71,11 @@ def _varies_otherwise(body: BodyCall) -> bool:
     return any(isinstance(value, (VaryingInt, VaryingFloat)) for value in constants)
 
 
-def _launch_of(call: PreparedCall) -> HostLaunch | None:
+def _launch_of(call: PreparedCall, **more: Any) -> HostLaunch | None:
+    """
+    Raises:
+        NoKernel: an op's kernel does not take `more`, or a work's not the arrays.
+    """
     layouts = [layout_of(array.view) for array in call.arrays]
     if call.kernel is not None:
         reads = [one for one, write in zip(layouts, call.writes, strict=True) if not write]
@@ -89,7 +93,7 @@ def _launch_of(call: PreparedCall) -> HostLaunch | None:
     if any(isinstance(value, TensorArgument) for value in body.arguments.values()):
         return None  # its elements are known to the body, and lie in no memory
     arguments = {**body.arguments, **{name: next(given) for name in body.deferred}}
-    return REGISTRY[body.name].launch_for(layouts[-1], operands, arguments)
+    return REGISTRY[body.name].launch_for(layouts[-1], operands, {**arguments, **more})
 
 
 def layout_of(view: ArrayView) -> ArrayLayout:
@@ -109,6 +113,11 @@ def is_launched(call: PreparedCall) -> bool:
     return isinstance(launched(call).function, KernelCall)
 
 
+def takes_following(call: PreparedCall) -> bool:
+    """Whether the kernel of a call may have elementwise calls of its result follow."""
+    return isinstance(call.function, BodyCall) and call.function.name in FOLLOWED and is_launched(call)
+
+
 # Chains
 
 
@@ -120,6 +129,24 @@ class _Term:
     compute: str
     names: tuple[tuple[str, Any, str], ...]  # an array or a number, and the dtype as which it is seen
     integers: frozenset[str]  # names of arguments that are integers whatever the dtype
+
+
+class _Chain(NamedTuple):
+    """Elementwise calls as a program."""
+
+    program: Any
+    reads: tuple[ArrayAt, ...]
+    writes: tuple[ArrayAt, ...]
+    numbers: tuple[Any, ...]
+
+    @property
+    def layouts(self) -> tuple[list[ArrayLayout], list[ArrayLayout]]:
+        """Of what is read, and of what is written.
+
+        Raises:
+            NoKernel: elements are not aligned.
+        """
+        return [layout_of(a.view) for a in self.reads], [layout_of(a.view) for a in self.writes]
 
 
 def chained(calls: Sequence[PreparedCall], shape: Shape, inner: set[int]) -> PreparedCall:
@@ -134,26 +161,76 @@ def chained(calls: Sequence[PreparedCall], shape: Shape, inner: set[int]) -> Pre
         TooMany: parts of them may do.
         NoKernel: there is no code for one of them.
     """
-    from dl4all.host_kernels.elementwise.elementwise import (
-        Assignment,
-        ElementwiseProgram,
-        number_type,
-        prepare_program,
-    )
+    chain = _chain(calls, inner)
+    from dl4all.host_kernels.elementwise.elementwise import prepare_program
 
+    launch = prepare_program(chain.program, shape, *chain.layouts, chain.numbers)
+    return _call_of(calls, launch, chain.reads, chain.writes, chain.numbers)
+
+
+def followed(head: PreparedCall, calls: Sequence[PreparedCall], inner: set[int]) -> PreparedCall:
+    """A call and the elementwise calls of its result as one launch.
+
+    Args:
+        head: a call of an op whose kernel takes what follows it.
+        calls: as of :func:`chained`, of the result's shape.
+        inner: buffers that nothing else uses.
+
+    Raises:
+        NoKernel: there is no code for it.
+    """
+    *operands, sums = head.arrays
+    if not calls:
+        raise NoKernel("nothing follows")
+    chain = _chain(calls, inner, sums)
+    result = chain.writes[-1]
+    if sums.buffer not in inner and result != sums:
+        raise NoKernel("sums that are used by others")
+    if any(array.buffer == result.buffer for array in (*operands, *chain.reads[1:])):
+        raise NoKernel("a result in the place of an operand: sums are added up there")
+    from dl4all.host_kernels.conv.epilogue import Following
+
+    reads, writes = chain.layouts
+    following = Following(chain.program, [*reads, *writes], chain.numbers)
+    launch = _launch_of(replace(head, arrays=(*operands, result)), following=following)
+    if launch is None:
+        raise NoKernel("it follows nothing")
+    return _call_of([head, *calls], launch, (*operands, *chain.reads[1:]), chain.writes, chain.numbers)
+
+
+def _call_of(
+    calls: Sequence[PreparedCall],
+    launch: HostLaunch,
+    reads: Sequence[ArrayAt],
+    writes: Sequence[ArrayAt],
+    numbers: tuple[Any, ...],
+) -> PreparedCall:
+    flags = (*(False for _ in reads), *(True for _ in writes))
+    name = "_".join(call.name for call in calls)
+    return PreparedCall(name, KernelCall(launch), (*reads, *writes), flags, numbers)
+
+
+def _chain(calls: Sequence[PreparedCall], inner: set[int], *first: ArrayAt) -> _Chain:
+    """The calls as a program, which reads these arrays first, and writes them last.
+
+    Raises:
+        TooMany, NoKernel: as :func:`chained`.
+    """
     if kernel_of("elementwise") is None:
         raise NoKernel("no compiler")
+    from dl4all.host_kernels.elementwise.elementwise import Assignment, ElementwiseProgram, number_type
+
     if len(calls) > MOST_CALLS:
         raise TooMany("calls")
     terms = [_term(call) for call in calls]
     made: dict[ArrayAt, int] = {}  # which call wrote an array last
-    reads: dict[ArrayAt, int] = {}
+    reads = {array: i for i, array in enumerate(first)}
     for position, (call, term) in enumerate(zip(calls, terms, strict=True)):
         for _, value, _ in term.names:
             if isinstance(value, ArrayAt) and value not in made:
                 reads.setdefault(value, len(reads))
         made[call.arrays[-1]] = position
-    writes = [array for array in made if array.buffer not in inner]
+    writes = sorted((array for array in made if array.buffer not in inner), key=first.__contains__)
     if len(reads) + len(writes) > MOST_TENSORS:
         raise TooMany("tensors")
     numbers, types = list[Any](), list[str]()
@@ -180,17 +257,7 @@ def chained(calls: Sequence[PreparedCall], shape: Shape, inner: set[int]) -> Pre
         tuple(assignments),
         tuple(made[array] for array in writes),
     )
-    launch = prepare_program(
-        program,
-        shape,
-        [layout_of(array.view) for array in reads],
-        [layout_of(array.view) for array in writes],
-        numbers,
-    )
-    name = "_".join(call.name for call in calls)
-    arrays = (*reads, *writes)
-    flags = (*(False for _ in reads), *(True for _ in writes))
-    return PreparedCall(name, KernelCall(launch), arrays, flags, tuple(numbers))
+    return _Chain(program, tuple(reads), tuple(writes), tuple(numbers))
 
 
 def _term(call: PreparedCall) -> _Term:

@@ -76,12 +76,16 @@ VARYING: dict[str, tuple[str, ...]] = {}
 """By name of the op, the arguments that are numbers of a launch: others in each call."""
 
 
+FOLLOWED: set[str] = set()
+"""Names of ops whose kernels take an elementwise program that follows, as the argument ``following``."""
+
+
 COPYING: set[str] = set()
 """Names of ops whose operands are copied where they are not contiguous."""
 
 
 def host_kernel(
-    *names: str, varying: tuple[str, ...] = (), copies: bool = False
+    *names: str, varying: tuple[str, ...] = (), copies: bool = False, followed: bool = False
 ) -> Callable[[Prepare], Prepare]:
     """Declare the function that prepares the host kernels of ops.
 
@@ -89,6 +93,7 @@ def host_kernel(
         names: of the ops.
         varying: arguments that are numbers of the launch, in their order.
         copies: whether operands that are not contiguous are copied where the function refuses them.
+        followed: whether the function takes what follows the op, too.
     """
 
     def declare(prepare: Prepare) -> Prepare:
@@ -99,6 +104,8 @@ def host_kernel(
             VARYING[name] = varying
             if copies:
                 COPYING.add(name)
+            if followed:
+                FOLLOWED.add(name)
         return prepare
 
     return declare
