@@ -76,6 +76,7 @@ class Writer:
             x, w, out = (slots.read(code, n) for n in ("x", "w", "scratch" if self.form.gathered else "out"))
             image, channel = slots.read(code, "columns0"), slots.read(code, "columns1")
             memory = code.local(element, max(MOST_ROWS, MOST_TAPS) * self.pitch)
+            column = code.local(element, max(MOST_ROWS, MOST_TAPS))
             filter_chunks = _quotient_up(at["filters"], at["chunk_filters"])
             place_chunks = _quotient_up(at["places"], at["chunk_places"])
             with code.loop(begin, end) as chunk:
@@ -117,7 +118,7 @@ class Writer:
                         self._tiles.run(
                             code, a, at["filter_row"], memory, self._axes(code, at, channels), count, places,
                             Sums(code.at(sums, place, element), at["out_row"], adds),
-                            fetch if self.form.reading == SHIFTED else None,
+                            fetch if self.form.reading == SHIFTED else None, column,
                         )  # fmt: skip
                         if any(self.form.epilogue) and not self.form.gathered:
                             with code.if_((c0 + channels).equals(at["channels"])), code.loop(0, count) as f:

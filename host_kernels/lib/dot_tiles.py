@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from dl4all.host_kernels.lib.library import NAME, shared
+from dl4all.host_kernels.lib.rows import row_passes
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, Operand
 from dl4all.runtime.cpu.llvm.ir_types import SIZES, vector
 
 MOST_VECTORS = 6
+FEW_COLUMNS = 4
+"""Of b, up to which sums are added up along k, a vector of it at a time, rather than most lanes wasted."""
 
 
 class DotTile(NamedTuple):
@@ -119,6 +122,33 @@ def tile_function(module: IrModule, tile: DotTile) -> Code:
         return code
 
 
+DOT_PARAMETERS = ("ptr", "ptr", "ptr", *("i64",) * 4)
+"""a, b, sums; distance of a's rows, extent of k, distance of rows of sums, whether to add."""
+
+
+def dots_function(module: IrModule, rows: int, element: str) -> Code:
+    """Writes a function that computes a column of sums, of neighbours along k: see :data:`DOT_PARAMETERS`."""
+    lanes = vector_lanes(element)
+    type = vector(element, lanes)
+    with module.function(NAME, *DOT_PARAMETERS, exported=True) as code:
+        a, b, out, a_row, extent, out_row, adds = code.parameters
+        sums = [code.variable(type, 0.0) for _ in range(rows)]
+
+        def step(k: IrValue, mask: IrValue | None) -> None:
+            value = code.load(b, k, type, mask)
+            for row, total in enumerate(sums):
+                factor = code.load(a, a_row * row + k, type, mask)
+                total.value = code.intrinsic("fmuladd", factor, value, total.value)
+
+        row_passes(code, extent, lanes, step)
+        for row, total in enumerate(sums):
+            before = code.variable(element, 0.0)
+            with code.if_(adds.differs(0)):
+                before.value = code.load(out, out_row * row, element)
+            code.store(before.value + code.sum_of(total.value), out, out_row * row)
+        return code
+
+
 class Tiles:
     """The functions that compute tiles with up to so many rows and vectors."""
 
@@ -135,6 +165,7 @@ class Tiles:
             for rows in {tile.rows, rest} - {0}
             for width in tile.widths
         }
+        self._dots = {rows: shared(dots_function, rows, tile.element) for rows in {tile.rows, rest} - {0}}
 
     def run(
         self,
@@ -147,6 +178,7 @@ class Tiles:
         columns: IrValue,
         sums: Sums,
         between: Callable[[IrValue], None] | None = None,
+        column: IrValue | None = None,
     ) -> None:
         """Compute all rows of up to the tile's columns, one tile after the other.
 
@@ -160,7 +192,62 @@ class Tiles:
             columns: at least 1.
             sums: of the first row.
             between: writes what happens before the tiles from a row on.
+            column: memory for as many elements as there are k, where the last axis may be all of k: columns
+                are copied there if they are few, and a's elements adjacent.
         """
+        if column is None:
+            self._run_tiles(code, a, a_row, b, axes, rows, columns, sums, between)
+            return
+        last, ones = axes[2], (axes[0].extent, axes[1].extent, axes[2].a)
+        few = columns <= FEW_COLUMNS
+        for one in ones:
+            few = few & code.as_value("i64", one).equals(1)
+        with code.if_(few), code.loop(0, columns) as j:
+            self._run_dots(code, a, a_row, code.at(b, j, self.tile.element), last, rows, sums, j, column)
+        with code.if_(~few):
+            self._run_tiles(code, a, a_row, b, axes, rows, columns, sums, between)
+
+    def _run_dots(
+        self,
+        code: Code,
+        a: IrValue,
+        a_row: Operand,
+        b: IrValue,
+        axis: Axis,
+        rows: IrValue,
+        sums: Sums,
+        j: IrValue,
+        column: IrValue,
+    ) -> None:
+        element = self.tile.element
+        with code.loop(0, axis.extent) as k:
+            code.store(code.load(b, k * axis.b, element), column, k)
+        whole = rows - rows % self.tile.rows
+
+        def dots(height: int, row: IrValue) -> None:
+            place = code.at(sums.place, row * sums.row + j, element)
+            self._dots[height].run(
+                code, code.at(a, row * a_row, element), column, place, a_row, axis.extent, sums.row, sums.adds
+            )
+
+        with code.loop(0, whole, self.tile.rows) as row:
+            dots(self.tile.rows, row)
+        if self.rest:
+            with code.if_(whole < rows):
+                dots(self.rest, whole)
+
+    def _run_tiles(
+        self,
+        code: Code,
+        a: IrValue,
+        a_row: Operand,
+        b: IrValue,
+        axes: Sequence[Axis],
+        rows: IrValue,
+        columns: IrValue,
+        sums: Sums,
+        between: Callable[[IrValue], None] | None,
+    ) -> None:
         strides = [number for axis in axes for number in axis]
         element, lanes = self.tile.element, self.tile.lanes
         limits = [0, *self.tile.widths]

@@ -80,6 +80,9 @@ CASES = (
     Case((2, 3, 20, 37), (6, 1, 5, 3), stride=(1, 2), padding=(0, 1), dilation=(1, 2), groups=3),
     Case((2, 6, 17, 19), (2, 3, 3, 3), stride=(3, 1), padding=1, groups=2),
     Case((1, 7, 67), (7, 1, 4), padding=3, groups=7),
+    Case((1, 230, 7, 7), (19, 230, 1, 1)),  # a place beyond the last tile, in several blocks of channels
+    Case((1, 70, 7, 7), (19, 70, 3, 3), padding=1),
+    Case((1, 9, 10, 10), (7, 9, 3, 3), padding=1),  # four
     Case((2, 3, 5, 7, 6), (5, 3, 3, 2, 3), padding=1),
     Case((1, 4, 4, 5, 7), (6, 2, 2, 3, 1), stride=(1, 2, 3), padding=(1, 0, 2), groups=2),
 )
