@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from dl4all.host_kernels.conv.columns import Columns
-from dl4all.host_kernels.conv.direct import direct_form
+from dl4all.host_kernels.conv.direct import MOST_WRITTEN_OUT, rows_computed
 from dl4all.host_kernels.conv.epilogue import Following, SumsEpilogue
 from dl4all.host_kernels.conv.kernel import convolution
 from dl4all.host_kernels.conv.parts import (
@@ -28,6 +28,7 @@ from dl4all.host_kernels.conv.parts import (
     planned,
     three,
 )
+from dl4all.host_kernels.conv.shifted_rows import direct_form
 from dl4all.host_kernels.conv.slots import Form
 from dl4all.host_kernels.elementwise.elementwise import codes_of, constants_of, work_of
 from dl4all.host_kernels.lib.dot_tiles import DotTile, tile_for
@@ -207,16 +208,11 @@ def launch_of(
             for part, plan in zip(parts, plans, strict=True)
         ]
     spread = steps[2] if len(parts) > 1 else 0
-    form = Form(
-        tile,
-        extents.filters % tile.rows,
-        reading,
-        epilogue,
-        gathered,
-        spread,
-        direct_form(parts, extents.channels, element) if direct else None,
-        swapped,
+    taps_of = (
+        direct_form(parts, extents.channels, element, MOST_WRITTEN_OUT, rows_computed) if direct else None
     )
+    rest = extents.filters % tile.rows
+    form = Form(tile, rest, reading, epilogue, gathered, spread, taps_of, swapped)
     rows = extents.groups * extents.filters
     grain = max(1, CHUNK // max(1, math.prod(size)))
     common = (extents.images, rows, operands[-1].strides[0], len(parts), *size, *steps, grain)

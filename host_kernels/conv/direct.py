@@ -1,39 +1,25 @@
 """Convolutions of groups with one channel or one filter, as depthwise ones, row by row of results.
 
 A few rows of results are added up in registers, a vector wide: there is too little to multiply for tiles.
-Where filters are small, their taps are written out: a vector of an image is read once for all results that it
-is part of, and each tap has one mask for all rows.
 """
 
 from __future__ import annotations
 
 from dl4all.host_kernels.conv.columns import vector_loader
 from dl4all.host_kernels.conv.epilogue import epilogue
-from dl4all.host_kernels.conv.parts import Part, PartPlan
-from dl4all.host_kernels.conv.slots import ConvolutionSlots, DirectForm, Form
-from dl4all.host_kernels.lib.dot_tiles import vector_lanes
-from dl4all.runtime.cpu.llvm import provider
+from dl4all.host_kernels.conv.parts import PartPlan
+from dl4all.host_kernels.conv.shifted_rows import ShiftedRows
+from dl4all.host_kernels.conv.slots import ConvolutionSlots, Form
 from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
 from dl4all.runtime.cpu.llvm.ir_types import vector
 
-ROWS = 4
-"""Of results at a time, at least: sums of one row would wait for each other."""
 MOST_WRITTEN_OUT = 49
-"""Taps of a filter: all of 7x7."""
+"""Of filters whose taps are written out: all of 7x7."""
 
 
-def direct_form(parts: list[Part], channels: int, element: str) -> DirectForm:
-    """The form of a kernel for such parts."""
-    columns, lanes = parts[0].columns, vector_lanes(element)
-    _, high, wide = columns.out_size
-    while lanes > 4 and 2 * wide <= lanes:
-        lanes //= 2
-    written_out = len(parts) == 1 and columns.rows <= MOST_WRITTEN_OUT and columns.reading != 0
-    if not written_out:
-        return DirectForm(ROWS, lanes, int(channels == 1), (), (), ())
-    most = 2 * ROWS if provider.processor().registers > 16 else ROWS
-    rows = min(range(ROWS, most + 1), key=lambda rows: (-(-high // rows) * rows, -rows))
-    return DirectForm(rows, lanes, int(channels == 1), columns.taps[1:], columns.step[1:], columns.delta[1:])
+def rows_computed(high: int, rows: int) -> int:
+    """The rows that are computed for so many, some at a time."""
+    return -(-high // rows) * rows
 
 
 def direct_chunks(module: IrModule, form: Form, slots: ConvolutionSlots) -> Code:
@@ -96,57 +82,36 @@ class Plane:
         self._tap_down = code.select(
             at["outer"].equals(1), self._taps[2] * at["filter_inner"], at["filter_outer"]
         )
+        self._rows = None
         if form.direct.taps:
-            vectors = abs(form.reading)
-            self._zeros = code.local(self._type, vectors)
-            for i in range(vectors):
-                zero = code.splat(code.constant(self._element, 0.0), form.direct.lanes)
-                code.store(zero, self._zeros, i * form.direct.lanes)
+            self._rows = ShiftedRows(code, form.direct, self._element, self._reading, numbers)
 
     def added(
         self, sums: list[IrValue], source: IrValue, filters: IrValue, y0: IrValue, x0: IrValue
     ) -> list[IrValue]:
         """The sums and the products of a channel at these addresses; y0 and x0 are the first result's."""
-        write = self._written_out if self._form.taps else self._counted
-        return write(sums, source, filters, y0, x0)
+        if self._rows is not None:
+            return self._written_out(self._rows, sums, source, filters, y0, x0)
+        return self._counted(sums, source, filters, y0, x0)
 
     def _factor(self, filters: IrValue, down: IrValue | int, right: IrValue | int) -> IrValue:
         place = self._tap_down * down + self._tap_right * right
         return self._code.splat(self._code.load(filters, place, self._element), self._form.lanes)
 
     def _written_out(
-        self, sums: list[IrValue], source: IrValue, filters: IrValue, y0: IrValue, x0: IrValue
+        self,
+        rows: ShiftedRows,
+        sums: list[IrValue],
+        source: IrValue,
+        filters: IrValue,
+        y0: IrValue,
+        x0: IrValue,
     ) -> list[IrValue]:
-        code, lanes, type = self._code, self._form.lanes, self._type
-        (high, wide), (step_y, step_x), (delta_y, delta_x) = (
-            self._form.taps,
-            self._form.step,
-            self._form.delta,
-        )
-        sums, parts = list(sums), abs(self._reading)
-        numbers = code.lane_numbers("i32", lanes)
-        end = code.splat(code.convert(self._size[2], "i32"), lanes)
-        first = x0 * step_x + self._offset[2]
-        masks = []
-        for k in range(wide):
-            start = code.splat(code.convert(first + k * delta_x, "i32"), lanes)
-            masks.append([code.unsigned_less(numbers + part * lanes + start, end) for part in range(parts)])
-        factors = [[self._factor(filters, j, k) for k in range(wide)] for j in range(high)]
-        # The results that a row of the image is part of, and by which row of the filter.
-        meets: dict[int, list[tuple[int, int]]] = {}
-        for r in range(len(sums)):
-            for j in range(high):
-                meets.setdefault(r * step_y + j * delta_y, []).append((r, j))
-        for place, met in sorted(meets.items()):
-            down = y0 * step_y + self._offset[1] + place
-            inside = code.unsigned_less(down, self._size[1])
-            line = code.at(source, down * self._row_stride + first, self._element)
-            for k in range(wide):
-                here = code.select(inside, code.at(line, k * delta_x, self._element), self._zeros)
-                read = [code.load(here, part * lanes, type, mask) for part, mask in enumerate(masks[k])]
-                value = read[0] if parts == 1 else code.shuffle(read[0], read[1], range(0, 2 * lanes, 2))
-                for r, j in met:
-                    sums[r] = code.intrinsic("fmuladd", factors[j][k], value, sums[r])
+        high, wide = self._form.taps
+        sums, factors = list(sums), [[self._factor(filters, j, k) for k in range(wide)] for j in range(high)]
+        for value, k, met in rows.vectors(source, y0, x0, len(sums)):
+            for r, j in met:
+                sums[r] = self._code.intrinsic("fmuladd", factors[j][k], value, sums[r])
         return sums
 
     def _counted(
