@@ -1,23 +1,24 @@
 """Compares ONNX files on dl4all's devices with ONNX Runtime on the CPU, and says how far results differ.
 
-    python benchmarks/onnx_models.py [FILE.onnx ...] [--device cpu] [--size batch=8] [--repeat 9]
+    python benchmarks/onnx_models.py [FILE.onnx ...] [--only resnet18 ...] [--device cpu] [--threads 1]
+                                     [--size batch=8] [--repeat 9]
 
-Without files, networks in plain PyTorch are exported first: ResNet-18 and ResNet-50 at 224x224, and a tiny
-BERT, which shows what each call costs. Each line is one interleaved run (benchmarks/turns.py); times are
-medians of compiled calls with inputs on the device; ratios are over ONNX Runtime's, with as many threads.
-Inputs are random. Loading is in a process of its own, after another model; its peak memory is over the file's
-size.
+Without files, networks in plain PyTorch are exported first: convolutional ones for images of 224 x 224 and of
+128 x 128, encoders and an MLP-Mixer, and small ones, which show what each call costs. Each line is one
+interleaved run (benchmarks/turns.py); times are medians of compiled calls with inputs on the device; ratios
+are over ONNX Runtime's, with as many threads; the last line has their geometric mean. Inputs are random.
+Loading is in a process of its own, after another model; its peak memory is over the file's size.
 """
 
 from __future__ import annotations
 
 import io
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ import onnxruntime
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 
 import dl4all as dl
 from dl4all.cli.model_inputs import random_input, sizes_of
@@ -34,36 +36,110 @@ from dl4all.onnx.graph import NDArray
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks import threads
 from benchmarks.turns import in_turn
 from tests.support.exported_networks import exported
-from tests.support.torch_models import ResNet, lively
+from tests.support.torch_models import MobileNetV2, ResNet, lively
 
 
-def networks() -> dict[str, bytes]:
-    """The files of networks that people run."""
-    image = torch.randn(1, 3, 224, 224)
-    made = {
-        "resnet18": ResNet([2, 2, 2, 2], False, 1000, 3, 64),
-        "resnet50": ResNet([3, 4, 6, 3], True, 1000, 3, 64),
-    }
-    files = {}
-    for name, network in made.items():
-        file: Any = io.BytesIO()
-        axes = {"x": {0: "batch"}}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.onnx.export(
-                lively(network, image).eval(), (image,), file, input_names=["x"], dynamic_axes=axes,
-                opset_version=17, dynamo=False,
-            )  # fmt: skip
-        files[name] = file.getvalue()
-    return {**files, "bert": exported("bert")[0]}
+class Mixer(nn.Module):
+    """An MLP-Mixer (Tolstikhin and others, 2021, https://arxiv.org/abs/2105.01601)."""
+
+    def __init__(self, patches: int = 49, width: int = 128, depth: int = 4) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 8, 8)
+        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(2 * depth)])
+        self.mixers = nn.ModuleList([perceptron(n, n) for _ in range(depth) for n in (patches, width)])
+
+    def forward(self, x: Any) -> Any:
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        for number, (norm, mixer) in enumerate(zip(self.norms, self.mixers, strict=True)):
+            given = norm(x)
+            x = x + (mixer(given) if number % 2 else mixer(given.transpose(1, 2)).transpose(1, 2))
+        return x.mean(1)
 
 
-def reference_session(content: bytes) -> Any:
+class Encoder(nn.Module):
+    """Encoder layers as language models have them, norms first."""
+
+    def __init__(self, width: int = 256, heads: int = 4, depth: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(2 * depth)])
+        self.projections = nn.ModuleList([nn.Linear(width, 3 * width) for _ in range(depth)])
+        self.outputs = nn.ModuleList([nn.Linear(width, width) for _ in range(depth)])
+        self.perceptrons = nn.ModuleList([perceptron(width, 4 * width) for _ in range(depth)])
+
+    def forward(self, x: Any) -> Any:
+        batch, length, width = x.shape
+        for i, (project, output, mix) in enumerate(
+            zip(self.projections, self.outputs, self.perceptrons, strict=True)
+        ):
+            heads = project(self.norms[2 * i](x)).view(batch, length, 3, self.heads, -1)
+            q, k, v = heads.permute(2, 0, 3, 1, 4)
+            shares = torch.softmax(q @ k.transpose(-1, -2) * (width // self.heads) ** -0.5, -1)
+            x = x + output((shares @ v).transpose(1, 2).reshape(batch, length, width))
+            x = x + mix(self.norms[2 * i + 1](x))
+        return x
+
+
+def perceptron(width: int, hidden: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+
+
+def classifier() -> nn.Module:
+    return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+
+
+def unet() -> nn.Module:
+    """The convolutions of a U-Net with two levels, one after the other."""
+    layers: list[nn.Module] = []
+    for before, after in ((3, 32), (32, 32), (32, 64), (64, 64)):
+        layers += [nn.MaxPool2d(2)] if len(layers) == 4 else []
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU()]
+    last = (nn.ConvTranspose2d(64, 32, 2, 2), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 2, 1))
+    return nn.Sequential(*layers, *last)
+
+
+MOBILE = [32, 16, 24, 32, 64, 96, 160, 320, 1280]
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "resnet18": (lambda: ResNet([2, 2, 2, 2], False, 1000, 3, 64), (1, 3, 224, 224)),
+    "resnet50": (lambda: ResNet([3, 4, 6, 3], True, 1000, 3, 64), (1, 3, 224, 224)),
+    "mobilenet_v2": (lambda: MobileNetV2(MOBILE, 1000, 3), (1, 3, 224, 224)),
+    "unet": (unet, (1, 3, 128, 128)),
+    "encoder": (Encoder, (1, 128, 256)),
+    "encoder of 8": (Encoder, (8, 128, 256)),
+    "mixer": (Mixer, (1, 3, 56, 56)),
+    "mlp of 32": (classifier, (32, 784)),
+    "mlp": (classifier, (1, 784)),
+    "softmax": (lambda: nn.Softmax(-1), (512, 1000)),
+    "gelu": (nn.GELU, (512, 3072)),
+    "depthwise": (lambda: nn.Conv2d(192, 192, 3, padding=1, groups=192), (1, 192, 28, 28)),
+}
+
+
+def network(name: str) -> bytes:
+    """The file of a network that people run."""
+    if name == "bert":
+        return exported("bert")[0]
+    make, shape = NETWORKS[name]
+    torch.manual_seed(0)
+    x, made, file = torch.randn(shape), make(), io.BytesIO()
+    if any(isinstance(module, nn.BatchNorm2d) for module in made.modules()):
+        made = lively(made, x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            made.eval(), (x,), file, input_names=["x"], dynamic_axes={"x": {0: "batch"}}, opset_version=17,
+            dynamo=False,
+        )  # fmt: skip
+    return file.getvalue()
+
+
+def reference_session(content: bytes, count: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    options.intra_op_num_threads = count
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
@@ -92,12 +168,25 @@ def loading(tiny: Path, path: Path, device: str) -> tuple[float, float]:
 
 @click.command()
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@click.option("--only", multiple=True, type=click.Choice([*NETWORKS, "bert"]), help="All unless given.")
+@click.option("--threads", "count", type=click.IntRange(min=1), help="Of both libraries.")
 @click.option("--device", "names", multiple=True, default=["cpu"], show_default=True)
 @click.option("--size", multiple=True, metavar="NAME=N", help="Sizes that files leave open; 1 unless given.")
 @click.option("--repeat", default=9, show_default=True, help="Rounds.")
-def main(files: tuple[str, ...], names: tuple[str, ...], size: tuple[str, ...], repeat: int) -> None:
+def main(
+    files: tuple[str, ...],
+    only: tuple[str, ...],
+    count: int | None,
+    names: tuple[str, ...],
+    size: tuple[str, ...],
+    repeat: int,
+) -> None:
     """Compare ONNX FILES with ONNX Runtime."""
-    contents = {Path(file).stem: Path(file).read_bytes() for file in files} or networks()
+    count = threads.hold(count)
+    contents = {Path(file).stem: Path(file).read_bytes() for file in files}
+    contents = contents or {name: network(name) for name in only or (*NETWORKS, "bert")}
+    shapes = {name: shape for name, (_, shape) in NETWORKS.items() if not files}
+    ratios: dict[str, list[float]] = {device: [] for device in names}
     folder = Path(tempfile.mkdtemp())
     tiny = folder / "tiny.onnx"
     tiny.write_bytes(exported("bert")[0])
@@ -105,11 +194,12 @@ def main(files: tuple[str, ...], names: tuple[str, ...], size: tuple[str, ...], 
     for name, content in contents.items():
         path = folder / f"{name}.onnx"
         path.write_bytes(content)
-        session = reference_session(content)
+        session = reference_session(content, count)
         for device in names:
             loaded, grown = loading(tiny, path, device)
             module = dl.onnx.load(path, device=device)
-            arrays = inputs_of(module, sizes_of(size))
+            sizes = {"batch": shapes[name][0]} if name in shapes else {}
+            arrays = inputs_of(module, sizes | sizes_of(size))
             tensors = {n: dl.tensor(array, device=device) for n, array in arrays.items()}
 
             def own(module: Any = module, tensors: Any = tensors) -> Any:
@@ -126,10 +216,14 @@ def main(files: tuple[str, ...], names: tuple[str, ...], size: tuple[str, ...], 
             first = result[0] if isinstance(result, tuple) else result
             error = float(np.abs(first.numpy() - wanted).max() / np.abs(wanted).max())
             mine, theirs = (statistics.median(times[n].clock) for n in ("own", "other"))
+            ratios[device].append(mine / theirs)
             table.add_row(
                 name, device, f"{len(content) / 1e6:.1f}", f"{loaded:.2f}", f"{grown:.2f}", f"{mine:.2f}",
                 f"{theirs:.2f}", f"{mine / theirs:.2f}", f"{error:.0e}",
             )  # fmt: skip
+    table.add_section()
+    for device, found in ratios.items():
+        table.add_row("geometric mean", device, *[""] * 5, f"{statistics.geometric_mean(found):.2f}")
     Console(width=120).print(table)
 
 

@@ -18,8 +18,8 @@ from benchmarks import first_step, turns
 from tests.conftest import need
 
 torch = pytest.importorskip("torch", reason="steps are compared with PyTorch's")
-overhead, threads, training = (
-    pytest.importorskip(f"benchmarks.{name}") for name in ("overhead", "threads", "training")
+accuracy, overhead, threads, training = (
+    pytest.importorskip(f"benchmarks.{name}") for name in ("accuracy", "overhead", "threads", "training")
 )
 supervised = pytest.importorskip("benchmarks.networks.case").supervised
 CASES = training.CASES
@@ -141,6 +141,18 @@ def test_threads_are_held_by_a_new_start(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(started[0][1][name] == "1" for name in threads.VARIABLES)
     assert threads.hold(1) == torch.get_num_threads() == 1
     assert len(started) == 1  # as the variables say so already
+
+
+def test_errors_of_gradients_are_those_of_float32() -> None:
+    found = accuracy.errors("mlp-b1", 0, ("cpu",), False)
+    assert tuple(found) == ("pytorch", "cpu")
+    assert all(1e-8 < error < 1e-5 for error in found.values()), found
+
+
+def test_layers_with_relu_get_silu() -> None:
+    net = accuracy.smoothed(dl, accuracy.densenet(dl))
+    kinds = {type(module).__name__ for module in net.modules()}
+    assert "SiLU" in kinds and "ReLU" not in kinds
 
 
 @pytest.mark.full
