@@ -124,7 +124,8 @@ def network(name: str) -> bytes:
         return exported("bert")[0]
     make, shape = NETWORKS[name]
     torch.manual_seed(0)
-    x, made, file = torch.randn(shape), make(), io.BytesIO()
+    x, made = torch.randn(shape), make()
+    file: Any = io.BytesIO()
     if any(isinstance(module, nn.BatchNorm2d) for module in made.modules()):
         made = lively(made, x)
     with warnings.catch_warnings():

@@ -116,3 +116,30 @@ def test_scatter_reduce(reduce: Any) -> None:
     wrong[4, 2] = 9
     with pytest.raises(ArgumentError, match="index 9 is out of range"):
         compiled(x.requires_grad_(), dl.tensor(wrong, device="cpu"), s.requires_grad_())
+
+
+def test_indices_that_an_op_computes_are_equal_in_each_trace() -> None:
+    x = dl.tensor(np.random.default_rng(3).standard_normal((2, 3, 5, 4)).astype("float32"), device="cpu")
+
+    def enlarged(x: dl.Tensor) -> dl.Tensor:
+        return dl.nn.functional.interpolate(x, scale_factor=2, mode="nearest") * 2.0
+
+    compiled = dl.compile(enlarged)
+    for _ in range(3):
+        np.testing.assert_array_equal(compiled(x).numpy(), enlarged(x).numpy())
+    assert len(compiled.specializations) == 1
+
+
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_indices_of_the_host_that_are_others_in_a_later_call(kind: Any) -> None:
+    x = dl.tensor(np.random.default_rng(4).standard_normal((5, 3)).astype("float32"), device="cpu")
+    rows = kind([0, 3])
+
+    def taken(x: dl.Tensor) -> dl.Tensor:
+        return x[rows] + 1.0
+
+    compiled = dl.compile(taken)
+    for row in (0, 0, 0, 4, 4, 0):
+        rows[0] = row
+        np.testing.assert_array_equal(compiled(x).numpy(), x.numpy()[[row, 3]] + 1.0)
+    assert compiled.specializations

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.ops.core.arguments.tensor_argument import TensorArgument
 from dl4all.ops.core.kernels.host_work import BodyCall, HostWork
 from dl4all.scheduler.push_constants import VaryingFloat, VaryingInt
 
@@ -46,6 +47,8 @@ def work_identity(value: Any, within: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, BodyCall):
         arguments = {name: identity(argument) for name, argument in value.arguments.items()}
         return value.name, identity(value.operands), arguments, value.deferred
+    if isinstance(value, TensorArgument) and (elements := value.known_elements()) is not None:
+        return type(value), identity(elements)
     if isinstance(value, slice):
         return slice, identity((value.start, value.stop, value.step))
     if isinstance(value, enum.Enum):

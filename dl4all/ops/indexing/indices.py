@@ -73,6 +73,9 @@ class Indices(TensorArgument):
     def tensor_operand(self) -> TensorBase | None:
         return self._on_device if self.checked else None
 
+    def known_elements(self) -> NDArray | None:
+        return None if self.checked else self._array
+
     @classmethod
     def with_elements(cls, array: NDArray) -> Indices:
         return cls(array)

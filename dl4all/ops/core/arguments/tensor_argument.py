@@ -20,6 +20,10 @@ class TensorArgument:
         """The tensor that the body reads; None if the argument knows its elements."""
         raise NotImplementedError
 
+    def known_elements(self) -> NDArray | None:
+        """The elements, where they are those of the host and no tensor's."""
+        return None
+
     def on(self, like: TensorBase) -> TensorBase:
         """A tensor of the elements on the device of `like`, as kernels read it."""
         raise NotImplementedError
