@@ -121,7 +121,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 def network(name: str) -> bytes:
     """The file of a network that people run."""
     if name == "bert":
-        return exported("bert")[0]
+        content: bytes = exported("bert")[0]
+        return content
     make, shape = NETWORKS[name]
     torch.manual_seed(0)
     x, made = torch.randn(shape), make()
