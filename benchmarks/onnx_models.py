@@ -135,7 +135,8 @@ def network(name: str) -> bytes:
             made.eval(), (x,), file, input_names=["x"], dynamic_axes={"x": {0: "batch"}}, opset_version=17,
             dynamo=False,
         )  # fmt: skip
-    return file.getvalue()
+    written: bytes = file.getvalue()
+    return written
 
 
 def reference_session(content: bytes, count: int) -> Any:
