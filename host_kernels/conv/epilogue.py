@@ -1,4 +1,4 @@
-"""What follows the sums of a convolution in its kernel: a bias, and an elementwise program.
+"""Steps that follow the sums of a convolution in its kernel: a bias, and an elementwise program.
 
 The program's first tensor is the sums. Others lie like the result, or have a number for each filter. Its last
 result takes the place of the sums; those before it are written beside it.
@@ -82,7 +82,7 @@ class Following(NamedTuple):
 
 
 Finished = Callable[[IrValue, IrValue, IrValue | None], IrValue]
-"""What becomes of a vector of sums, given the number of its first place behind the target, and a mask."""
+"""Gives the vector that is stored for one of sums, which lies at a place behind the target, under a mask."""
 
 
 def epilogue(

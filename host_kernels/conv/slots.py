@@ -13,7 +13,7 @@ from dl4all.runtime.cpu.llvm.ir import Code, IrValue
 
 
 class DirectForm(NamedTuple):
-    """What a direct kernel is made for."""
+    """The properties on which the text of a direct kernel depends."""
 
     rows: int
     """Of results at a time."""

@@ -187,7 +187,7 @@ def constants_of(program: ElementwiseProgram, numbers: Sequence[Any]) -> list[in
 
 
 def codes_of(program: ElementwiseProgram, places: range) -> dict[int, str]:
-    """How constants at these places, the numbers of a program, are packed."""
+    """Formats by which constants at these places, the numbers of a program, are packed."""
     return {place: CODES[t] for place, t in zip(places, program.numbers, strict=True) if t in CODES}
 
 

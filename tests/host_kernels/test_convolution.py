@@ -244,21 +244,11 @@ def following(names: list[str], layouts: list[ArrayLayout], dtype: str, numbers:
     return Following(program, layouts, numbers)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("dtype", "bias"), [("float32", True), ("float64", False)])
 @pytest.mark.parametrize(
-    "steps",
-    [
-        "relu",
-        "added",
-        "added relu",
-        "scaled added",
-        "shifted relu",
-        "kept relu",
-        "scaled kept shifted kept added",
-    ],
+    "steps", ["relu", "added relu", "scaled added", "shifted relu", "scaled kept shifted kept added"]
 )
-@pytest.mark.parametrize("number", [0, 1, 2, 4, 18, 19, 21])
+@pytest.mark.parametrize("number", [0, 2, 18, 21])
 def test_what_follows_sums(number: int, steps: str, bias: bool, dtype: str) -> None:
     case, names = CASES[number], steps.split()
     x, w, b = drawn(3, case.x, case.w, case.w[:1], dtype=dtype)

@@ -16,7 +16,7 @@ from tests.support.selection import AGAIN
 from tests.support.subcases import FULL
 
 SHARES = {
-    "tests/ops": 12_600, "tests/functions": 1_100, "tests/host_kernels": 1_320, "tests/tensor": 2_100,
+    "tests/ops": 12_600, "tests/functions": 1_100, "tests/host_kernels": 1_360, "tests/tensor": 2_100,
     "tests/graph": 1_760, "tests/nn": 1_400, "tests/pytorch": 1_300, "tests/docs": 1_460,
     "tests/runtime": 1_050, "tests/autograd": 900, "tests/optim": 950, "tests/scheduler": 720,
     "tests/multi_device": 760, "tests/io": 450, "tests/data": 390, "tests/training": 290,

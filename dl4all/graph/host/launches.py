@@ -131,7 +131,7 @@ class _Term:
     integers: frozenset[str]  # names of arguments that are integers whatever the dtype
 
 
-class _Chain(NamedTuple):
+class _CallChain(NamedTuple):
     """Elementwise calls as a program."""
 
     program: Any
@@ -210,7 +210,7 @@ def _call_of(
     return PreparedCall(name, KernelCall(launch), (*reads, *writes), flags, numbers)
 
 
-def _chain(calls: Sequence[PreparedCall], inner: set[int], *first: ArrayAt) -> _Chain:
+def _chain(calls: Sequence[PreparedCall], inner: set[int], *first: ArrayAt) -> _CallChain:
     """The calls as a program, which reads these arrays first, and writes them last.
 
     Raises:
@@ -257,7 +257,7 @@ def _chain(calls: Sequence[PreparedCall], inner: set[int], *first: ArrayAt) -> _
         tuple(assignments),
         tuple(made[array] for array in writes),
     )
-    return _Chain(program, tuple(reads), tuple(writes), tuple(numbers))
+    return _CallChain(program, tuple(reads), tuple(writes), tuple(numbers))
 
 
 def _term(call: PreparedCall) -> _Term:

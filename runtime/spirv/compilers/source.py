@@ -1,4 +1,4 @@
-"""What a compiler is given."""
+"""The input of a compiler."""
 
 from __future__ import annotations
 
