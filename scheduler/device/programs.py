@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dl4all.errors import PipelineError, ShaderError, TooLargeError
@@ -42,8 +43,17 @@ class Programs:
     is freed, and built again if it is needed: for each that is built again, at least one was new.
     """
 
-    def __init__(self, backend: Backend, most: int = MOST) -> None:
+    def __init__(
+        self, backend: Backend, most: int = MOST, before_compiling: Callable[[], object] | None = None
+    ) -> None:
+        """
+        Args:
+            backend: builds programs.
+            most: how many are kept.
+            before_compiling: called before a shader is loaded that may have to be compiled.
+        """
         self._backend = backend
+        self._before_compiling = before_compiling
         self.plans = PlanTable()  # they hold programs
         self._most = most
         self._compiled: dict[Key, Program] = {}
@@ -62,7 +72,8 @@ class Programs:
         if program is None:
             if key in self._refused:
                 raise PipelineError(self._refused[key])
-            self._backend.stream.record_event()  # what was asked for runs while this is compiled
+            if self._before_compiling is not None:
+                self._before_compiling()
             module = spirv.load(launch.shader)
             if not all(0 <= constant < 2**32 for constant in launch.constants):
                 raise TooLargeError(

@@ -61,7 +61,7 @@ class PickyBackend:
 
     def __init__(self, device: Device, refuses: Callable[[str], bool]) -> None:
         self.backend, self.refuses = device._backend, refuses
-        self.info, self.stream = self.backend.info, self.backend.stream
+        self.info = self.backend.info
         self.asked: list[tuple[str, tuple[int, ...]]] = []
 
     def program(self, module: SpirvModule, constants: Sequence[int]) -> Program:

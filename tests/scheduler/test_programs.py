@@ -39,6 +39,14 @@ def test_the_older_half_is_freed_when_there_are_too_many() -> None:
         assert len(backend.programs) <= 4
 
 
+def test_the_device_gets_what_it_was_asked_for_before_a_shader_is_compiled() -> None:
+    handed_over: list[int] = []
+    programs = Programs(NullBackend(), before_compiling=lambda: handed_over.append(1))
+    for constant in (0, 1, 0, 1):
+        find(programs, constant)
+    assert len(handed_over) == 2
+
+
 def test_so_many_are_freed_as_are_new() -> None:
     """Where all are used in turn, each is built once more for each that is new, not at every use."""
     backend = NullBackend()

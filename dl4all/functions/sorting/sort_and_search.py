@@ -113,10 +113,10 @@ def _first_sorted(name: str, input: Array, axis: int, count: int, descending: bo
             order = np.take(order, np.arange(count), axis)
         order = np.asarray(order, order="C")
         if input.shape and input.device.is_host and not tape.wants_gradient(input):
-            return to_device_of(input, np.take_along_axis(input.on_host(), order, axis)), to_device_of(
-                input, order
-            )
-        return gather(input, axis, order), to_device_of(input, order)
+            values = to_device_of(input, np.take_along_axis(input.on_host(), order, axis))
+        else:
+            values = gather(input, axis, order)
+        return values, to_device_of(input, order)
 
     return by_kernels_or_host(
         name, input, lambda: sorted_along(input, axis, count, descending=descending), host

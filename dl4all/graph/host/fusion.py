@@ -8,6 +8,7 @@ every bit of the results.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ class _HostGroup:
 
     shape: Shape
     head: PreparedCall | None = None
-    is_kernel: bool = False  # the head
+    takes_following: bool = False  # the head's kernel
     calls: list[PreparedCall] = field(default_factory=list)
     reads: dict[int, set[ArrayView]] = field(default_factory=dict)
     writes: dict[int, set[ArrayView]] = field(default_factory=dict)
@@ -66,7 +67,7 @@ class _HostGroup:
             return False
         if self.head is not None and any(array.buffer == target.buffer for array in self.head.read):
             return False
-        if self.is_kernel and not any(array.buffer in self.writes for array in call.read):
+        if self.takes_following and not any(array.buffer in self.writes for array in call.read):
             return False
         for array in call.arrays:
             seen = self.writes.get(array.buffer, set())
@@ -110,17 +111,15 @@ def fused(graph: Graph, calls: Sequence[PreparedCall]) -> tuple[Graph, list[Prep
 def _opened(call: PreparedCall) -> _HostGroup | None:
     """A group that begins with a call; None if it cannot."""
     result = call.arrays[-1].view
-    is_kernel = takes_following(call)
-    is_head = is_kernel or (
+    is_convolution = (
         isinstance(call.function, BodyCall)
         and call.name in CONVOLUTIONS
         and is_contiguous(result)
         and 0 not in result.shape
-        and not is_launched(call)
     )
-    if not is_head and not _is_elementwise(call):
+    if not is_convolution and not _is_elementwise(call):
         return None
-    group = _HostGroup(result.shape, call if is_head else None, is_kernel)
+    group = _HostGroup(result.shape, call if is_convolution else None, takes_following(call))
     group.add(call)
     return group
 
@@ -154,14 +153,14 @@ def _closed(graph: Graph, group: _HostGroup, users: Counter[int], scratch: KeptS
         and len(views | group.reads.get(number, set())) == 1
         and not any(array.buffer == number for array in first[number].read)
     }
-    if group.head is not None and group.is_kernel:
+    if group.head is not None and group.takes_following:
+        with contextlib.suppress(NoKernel):
+            return [followed(group.head, group.calls[1:], inner)]
+    if group.head is not None and is_launched(group.head):
         rest = _HostGroup(group.shape)
         for call in group.calls[1:]:
             rest.add(call)
-        try:
-            return [followed(group.head, rest.calls, inner)]
-        except NoKernel:
-            return [group.head, *(_closed(graph, rest, users, scratch) if rest.calls else [])]
+        return [group.head, *(_closed(graph, rest, users, scratch) if rest.calls else [])]
     if group.head is None:
         try:
             return [chained(group.calls, group.shape, inner)]

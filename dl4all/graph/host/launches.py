@@ -114,8 +114,9 @@ def is_launched(call: PreparedCall) -> bool:
 
 
 def takes_following(call: PreparedCall) -> bool:
-    """Whether the kernel of a call may have elementwise calls of its result follow."""
-    return isinstance(call.function, BodyCall) and call.function.name in FOLLOWED and is_launched(call)
+    """Whether the kernel of a call, if there is one, may have elementwise calls of its result follow."""
+    has_compiler = kernel_of("elementwise") is not None
+    return has_compiler and isinstance(call.function, BodyCall) and call.function.name in FOLLOWED
 
 
 # Chains
