@@ -10,7 +10,7 @@ import numpy as np
 from dl4all.errors import OutOfMemoryError
 from dl4all.runtime.protocols import Bytes, MemoryKind
 from dl4all.runtime.vulkan.discovery import PhysicalDevice
-from dl4all.runtime.vulkan.instance import WHOLE_SIZE, api, check
+from dl4all.runtime.vulkan.instance import WHOLE_SIZE, api, check, validation_wanted
 from dl4all.runtime.vulkan.structs import create, struct
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ TAIL = 256
 llvmpipe compiles a kernel once for each of what it takes for kinds of images. Its key has of each view
 whether the buffer's size is a power of two, and whether bits 8 to 15 of the view's are 0: an image has its
 last level there. With the tail neither is ever so: a product of three operands was compiled up to 64 times.
+
+No kernel reads the tail. The validation layer takes all of a view for read, and would ask for barriers beside
+what lies behind its piece: where the layer runs, views have none.
 """
 
 
@@ -38,7 +41,7 @@ class MemoryTypes(NamedTuple):
 class VulkanBuffer:
     """Memory that shaders and copies can use."""
 
-    __slots__ = ("_backend", "_handle", "_lock", "_memory", "_views", "handle", "mapped", "nbytes")
+    __slots__ = ("_backend", "_handle", "_lock", "_memory", "_tail", "_views", "handle", "mapped", "nbytes")
 
     def __init__(self, backend: VulkanBackend, nbytes: int, kind: MemoryKind) -> None:
         nbytes = -(-nbytes // 4) * 4  # fills and shaders work on words
@@ -54,6 +57,7 @@ class VulkanBuffer:
         self._backend = backend
         self._lock = threading.Lock()
         self._views: dict[tuple[int, int, int], Any] = {}
+        self._tail = 0 if validation_wanted() else TAIL
         self.nbytes = nbytes
         self.mapped: Bytes | None = None
         # Where Vulkan writes the handles to: an exception on the way back loses none.
@@ -118,7 +122,7 @@ class VulkanBuffer:
                     buffer=self.handle,
                     format=format,
                     offset=offset,
-                    range=nbytes if nbytes & 0xFF00 else nbytes + TAIL,
+                    range=nbytes if nbytes & 0xFF00 else nbytes + self._tail,
                 )
         return place[0]
 

@@ -11,7 +11,6 @@ from dl4all.ops.core.op import Kernel, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Dims, TensorBase
 from dl4all.ops.elementwise.comparison import eq, gt, ne
 from dl4all.ops.memory.conversion import cast
-from dl4all.ops.reduce.extrema import amax, amin
 from dl4all.ops.reduce.reduction_kernel import axes_of, reduced_shape
 from dl4all.ops.reduce.repetition import fold_linear, once
 from dl4all.ops.reduce.sums import COUNT_REDUCTION, named_axes, sum
@@ -77,8 +76,6 @@ def any(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         [True, False]
     """
     x = once(input, dim)
-    if _is_mask(x):
-        return amax(x, () if dim is None else dim, keepdim)
     return _truth(gt(sum(ne(x, 0), dim, keepdim, dtype="float32"), 0), input)
 
 
@@ -92,14 +89,7 @@ def all(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         [True, False]
     """
     x = once(input, dim)
-    if _is_mask(x):
-        return amin(x, () if dim is None else dim, keepdim)
     return _truth(eq(sum(eq(x, 0), dim, keepdim, dtype="float32"), 0), input)
-
-
-def _is_mask(input: Any) -> bool:
-    """Whether an extreme of bools is the answer; there is none of nothing."""
-    return input.dtype == np.bool_ and 0 not in input.shape
 
 
 def _truth(result: Any, input: Any) -> Any:
