@@ -1,4 +1,4 @@
-"""How far gradients of float32 are from those of float64: PyTorch's on the CPU, and dl4all's on each device.
+"""Errors of gradients of float32 against those of float64: PyTorch's on the CPU, and dl4all's on each device.
 
     python benchmarks/accuracy.py [--smooth] [--case cnn ...] [--device cpu ...] [--seeds 5] [--json]
 
@@ -75,10 +75,10 @@ NETWORKS: dict[str, Case] = {**CASES, "densenet121": Case(densenet, images(2, 3,
 
 
 def smoothed(lib: Any, net: Any) -> Any:
-    """The network with SiLU for ReLU among its layers."""
+    """The network with SiLU for ReLU and ReLU6 among its layers."""
     for module in list(net.modules()):
         for name, child in list(module.named_children()):
-            if type(child).__name__ == "ReLU":
+            if type(child).__name__ in ("ReLU", "ReLU6"):
                 setattr(module, name, lib.nn.SiLU())
     return net
 

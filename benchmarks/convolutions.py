@@ -62,7 +62,7 @@ LAYERS = {
 
 
 def calls(layer: Layer) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
-    """What PyTorch and dl4all do, by direction."""
+    """The calls of PyTorch and of dl4all, by direction."""
     rng = np.random.default_rng(0)
     pad, size = layer.kernel // 2, (layer.size, layer.size)
     x = rng.standard_normal((layer.images, layer.channels, *size), np.float32)

@@ -1,4 +1,4 @@
-"""What a process waits for before it trains: the import, and the first steps.
+"""The time before a process trains: of the import, and of the first steps.
 
     python benchmarks/first_step.py [--device cpu] [--compiled] [--case resnet18 ...] [--before CHECKOUT]
                                     [--threads 1] [--cpu-time] [--rounds 3] [--json]

@@ -37,6 +37,7 @@ from dl4all.onnx.graph import NDArray
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import threads
+from benchmarks.networks import CASES
 from benchmarks.turns import in_turn
 from tests.support.exported_networks import exported
 from tests.support.torch_models import MobileNetV2, ResNet, lively
@@ -87,31 +88,17 @@ def perceptron(width: int, hidden: int) -> nn.Module:
     return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
 
 
-def classifier() -> nn.Module:
-    return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
-
-
-def unet() -> nn.Module:
-    """The convolutions of a U-Net with two levels, one after the other."""
-    layers: list[nn.Module] = []
-    for before, after in ((3, 32), (32, 32), (32, 64), (64, 64)):
-        layers += [nn.MaxPool2d(2)] if len(layers) == 4 else []
-        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU()]
-    last = (nn.ConvTranspose2d(64, 32, 2, 2), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 2, 1))
-    return nn.Sequential(*layers, *last)
-
-
 MOBILE = [32, 16, 24, 32, 64, 96, 160, 320, 1280]
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "resnet18": (lambda: ResNet([2, 2, 2, 2], False, 1000, 3, 64), (1, 3, 224, 224)),
     "resnet50": (lambda: ResNet([3, 4, 6, 3], True, 1000, 3, 64), (1, 3, 224, 224)),
     "mobilenet_v2": (lambda: MobileNetV2(MOBILE, 1000, 3), (1, 3, 224, 224)),
-    "unet": (unet, (1, 3, 128, 128)),
+    "unet": (lambda: CASES["unet"].network(torch), (1, 3, 128, 128)),
     "encoder": (Encoder, (1, 128, 256)),
     "encoder of 8": (Encoder, (8, 128, 256)),
     "mixer": (Mixer, (1, 3, 56, 56)),
-    "mlp of 32": (classifier, (32, 784)),
-    "mlp": (classifier, (1, 784)),
+    "mlp of 32": (lambda: CASES["mlp"].network(torch), (32, 784)),
+    "mlp": (lambda: CASES["mlp"].network(torch), (1, 784)),
     "softmax": (lambda: nn.Softmax(-1), (512, 1000)),
     "gelu": (nn.GELU, (512, 3072)),
     "depthwise": (lambda: nn.Conv2d(192, 192, 3, padding=1, groups=192), (1, 192, 28, 28)),

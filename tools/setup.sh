@@ -353,7 +353,7 @@ else
         say .. "Kompute is left out: it needs NumPy 1, which Python 3.13 has not. vulkan:0 runs the same shaders."
     fi
     step "dl4all and what it needs" install_dl4all "$extras"
-    step "Shaders, compiled into the user's cache" compile_shaders
+    step "Shaders, compiled into your cache folder where there is glslc" compile_shaders
     echo "$devices" >"$DEVICES"
     rm -f "$UNFINISHED"
     echo "$key" >"$STAMP"

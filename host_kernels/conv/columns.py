@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from dl4all.host_kernels.lib.dot_tiles import vector_lanes
@@ -66,6 +66,26 @@ class Columns(NamedTuple):
 
 NUMBERS = 5 + 6 * 3
 
+
+class ColumnNumbers(NamedTuple):
+    """The numbers of :class:`Columns` as a kernel reads them; those of axes three each."""
+
+    image: IrValue
+    channel: IrValue
+    strides: Sequence[IrValue]
+    size: Sequence[IrValue]
+    out_size: Sequence[IrValue]
+    taps: Sequence[IrValue]
+    step: Sequence[IrValue]
+    offset: Sequence[IrValue]
+    delta: Sequence[IrValue]
+
+    @classmethod
+    def of(cls, values: Sequence[IrValue]) -> ColumnNumbers:
+        """The numbers in their order."""
+        return cls(values[0], values[1], *(values[i : i + 3] for i in range(2, NUMBERS, 3)))
+
+
 PARAMETERS = ("ptr", "ptr", "ptr", "i64", "i64", "i64", "i64")
 
 Load = Callable[[IrValue], IrValue]
@@ -99,11 +119,9 @@ class Reader:
         self._reading = reading
         self.code = code
         slots, self._x, self._out, self._begin, self._count, self._channels, self._pitch = code.parameters
-        numbers = [code.load(slots, i, "i64") for i in range(NUMBERS)]
-        self._image, self._channel, *self._strides = numbers[:5]
-        self._size, self._out_size, self._taps, self._step, self._offset, self._delta = (
-            numbers[i : i + 3] for i in range(5, NUMBERS, 3)
-        )
+        numbers = ColumnNumbers.of([code.load(slots, i, "i64") for i in range(NUMBERS)])
+        self._image, self._channel, self._strides = numbers[:3]
+        self._size, self._out_size, self._taps, self._step, self._offset, self._delta = numbers[3:]
         self._channel_pitch = self._taps[0] * self._taps[1] * self._taps[2] * self._pitch
         if reading == SHIFTED:
             self._write_images()

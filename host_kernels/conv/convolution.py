@@ -185,22 +185,26 @@ def launch_of(
     ):
         raise NoKernel("too large")
     epilogue, distances = following.epilogue(out, bias=bias) if following else (SumsEpilogue(bias), [])
-    direct = extents.groups > 1 and 1 in (extents.channels, extents.filters)
-    if direct and len(out.shape) > 4:
+    is_direct = extents.groups > 1 and 1 in (extents.channels, extents.filters)
+    if is_direct and len(out.shape) > 4:
         raise NoKernel("groups of three axes")
     element = LLVM_TYPES[dtype.name]
-    tile = DotTile(1, 1, element) if direct else tile_for(extents.filters, element)
+    tile = DotTile(1, 1, element) if is_direct else tile_for(extents.filters, element)
     swapped = bool(size)
     size = size or three_axes(out.shape[2:])
     lanes = -(-math.prod(size) // tile.lanes) * tile.lanes
-    gathered = len(parts) > 1 or (not direct and extents.images > 1 and lanes > MOST_WASTE * math.prod(size))
+    gathered = len(parts) > 1 or (
+        not is_direct and extents.images > 1 and lanes > MOST_WASTE * math.prod(size)
+    )
     first, plans = 0, list[PartPlan]()
     for part in parts:
         plans.append(planned(part, extents, tile, first, gathered=gathered))
         first += plans[-1].runs * plans[-1].out_run if gathered else 0
     readings = {part.columns.reading for part in parts}
     reading = readings.pop() if len(readings) == 1 else max(0, min(abs(reading) for reading in readings))
-    if direct:
+    direct = None
+    if is_direct:
+        direct = direct_form(parts, extents.channels, element, MOST_WRITTEN_OUT, rows_computed)
         plans = [
             plan._replace(
                 grain=max(1, GRAIN // max(1, part.columns.places * part.columns.rows * extents.channels))
@@ -208,11 +212,8 @@ def launch_of(
             for part, plan in zip(parts, plans, strict=True)
         ]
     spread = steps[2] if len(parts) > 1 else 0
-    taps_of = (
-        direct_form(parts, extents.channels, element, MOST_WRITTEN_OUT, rows_computed) if direct else None
-    )
     rest = extents.filters % tile.rows
-    form = Form(tile, rest, reading, epilogue, gathered, spread, taps_of, swapped)
+    form = Form(tile, rest, reading, epilogue, gathered, spread, direct, swapped)
     rows = extents.groups * extents.filters
     grain = max(1, CHUNK // max(1, math.prod(size)))
     common = (extents.images, rows, operands[-1].strides[0], len(parts), *size, *steps, grain)

@@ -5,7 +5,7 @@ A few rows of results are added up in registers, a vector wide: there is too lit
 
 from __future__ import annotations
 
-from dl4all.host_kernels.conv.columns import vector_loader
+from dl4all.host_kernels.conv.columns import NUMBERS, ColumnNumbers, vector_loader
 from dl4all.host_kernels.conv.epilogue import epilogue
 from dl4all.host_kernels.conv.parts import PartPlan
 from dl4all.host_kernels.conv.shifted_rows import ShiftedRows
@@ -73,11 +73,9 @@ class Plane:
         self._code, self._form = code, form.direct
         self._element, self._reading = form.tile.element, form.reading
         self._type = vector(self._element, form.direct.lanes)
-        numbers = [slots.read(code, f"columns{i}") for i in range(23)]
-        self.image, self.channel, _, self._row_stride, self._stride = numbers[:5]
-        self._size, self.out_size, self._taps, self._step, self._offset, self._delta = (
-            numbers[i : i + 3] for i in range(5, 23, 3)
-        )
+        numbers = ColumnNumbers.of([slots.read(code, f"columns{i}") for i in range(NUMBERS)])
+        self.image, self.channel, (_, self._row_stride, self._stride) = numbers[:3]
+        self._size, self.out_size, self._taps, self._step, self._offset, self._delta = numbers[3:]
         self._tap_right = at["filter_inner"]
         self._tap_down = code.select(
             at["outer"].equals(1), self._taps[2] * at["filter_inner"], at["filter_outer"]

@@ -30,7 +30,7 @@ class SumsEpilogue(NamedTuple):
     bias: bool = False
     program: ElementwiseProgram | None = None
     by_filter: tuple[bool, ...] = ()
-    """Which of the program's tensors behind the sums have a number for each filter."""
+    """Of the program's tensors behind the sums, whether they have a number for each filter."""
 
     @property
     def tensors(self) -> list[str]:

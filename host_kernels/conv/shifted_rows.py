@@ -5,8 +5,9 @@ The taps are written out. A vector of the image is part of several results, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
+from dl4all.host_kernels.conv.columns import ColumnNumbers
 from dl4all.host_kernels.conv.parts import Part
 from dl4all.host_kernels.conv.slots import DirectForm
 from dl4all.host_kernels.lib.dot_tiles import vector_lanes
@@ -48,7 +49,7 @@ class ShiftedRows:
     """Reads vectors of images."""
 
     def __init__(
-        self, code: Code, form: DirectForm, element: str, reading: int, numbers: Sequence[IrValue]
+        self, code: Code, form: DirectForm, element: str, reading: int, numbers: ColumnNumbers
     ) -> None:
         """
         Args:
@@ -60,8 +61,8 @@ class ShiftedRows:
         """
         self._code, self._form, self._element, self._vectors = code, form, element, abs(reading)
         self._type = vector(element, form.lanes)
-        self._row_stride = numbers[3]
-        self._size, self._offset = numbers[5:8], numbers[17:20]
+        self._row_stride = numbers.strides[1]
+        self._size, self._offset = numbers.size, numbers.offset
         self._zeros = code.local(self._type, self._vectors)
         for i in range(self._vectors):
             zero = code.splat(code.constant(element, 0.0), form.lanes)

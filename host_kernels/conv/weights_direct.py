@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dl4all.host_kernels.conv.columns import NUMBERS, Columns, vector_loader
+from dl4all.host_kernels.conv.columns import NUMBERS, ColumnNumbers, Columns, vector_loader
 from dl4all.host_kernels.conv.parts import GRAIN, Filters, Part, three
 from dl4all.host_kernels.conv.shifted_rows import LEAST_ROWS, ShiftedRows, direct_form
 from dl4all.host_kernels.conv.slots import DirectForm
@@ -57,14 +57,14 @@ def weight_gradient_of_planes(form: DirectForm, reading: int, element: str) -> I
     with module.part("planes") as code:
         _, begin, end = code.parameters
         grad, x, out = (code.slot(i, "ptr") for i in range(ADDRESSES))
-        numbers = [code.slot(ADDRESSES + i) for i in range(NUMBERS)]
+        numbers = ColumnNumbers.of([code.slot(ADDRESSES + i) for i in range(NUMBERS)])
         at = {name: code.slot(ADDRESSES + NUMBERS + i) for i, name in enumerate(NAMES)}
         rows = ShiftedRows(code, form, element, reading, numbers) if form.taps else None
         with code.loop(begin, end) as plane:
             row, c = plane // at["channels"], plane % at["channels"]
             gradients = code.at(grad, row * at["grad_filter"], element)
-            images = code.at(x, (row // at["filters"] * at["channels"] + c) * numbers[1], element)
-            target = code.at(out, plane * numbers[12] * numbers[13], element)
+            images = code.at(x, (row // at["filters"] * at["channels"] + c) * numbers.channel, element)
+            target = code.at(out, plane * numbers.taps[1] * numbers.taps[2], element)
             if rows is not None:
                 _written_out(code, form, rows, element, numbers, at, gradients, images, target)
             else:
@@ -85,7 +85,7 @@ def _written_out(
     form: DirectForm,
     rows: ShiftedRows,
     element: str,
-    numbers: list[IrValue],
+    numbers: ColumnNumbers,
     at: dict[str, IrValue],
     gradients: IrValue,
     images: IrValue,
@@ -93,12 +93,12 @@ def _written_out(
 ) -> None:
     """All taps at once: some rows of the gradient, then those behind the last of them one by one."""
     lanes, (high, wide) = form.lanes, form.taps
-    type, (out_high, out_wide) = vector(element, lanes), numbers[9:11]
+    type, (_, out_high, out_wide) = vector(element, lanes), numbers.out_size
     sums = [[code.variable(type, 0.0) for _ in range(wide)] for _ in range(high)]
     whole = out_high - out_high % form.rows
     with code.loop(0, out_wide, lanes) as x0, code.loop(0, at["images"]) as n:
         mask = code.first_lanes(out_wide - x0, lanes)
-        source = code.at(images, n * numbers[0], element)
+        source = code.at(images, n * numbers.image, element)
         line = code.at(gradients, n * at["grad_image"] + x0, element)
         for start, stop, count in ((0, whole, form.rows), (whole, out_high, 1)):
             with code.loop(start, stop, count) as y0:
@@ -121,7 +121,7 @@ def _counted(
     lanes: int,
     reading: int,
     element: str,
-    numbers: list[IrValue],
+    numbers: ColumnNumbers,
     at: dict[str, IrValue],
     gradients: IrValue,
     images: IrValue,
@@ -129,8 +129,7 @@ def _counted(
 ) -> None:
     """One tap after the other."""
     type = vector(element, lanes)
-    image, _, _, row_stride, stride = numbers[:5]
-    size, out_size, taps, step, offset, delta = (numbers[i : i + 3] for i in range(5, NUMBERS, 3))
+    image, _, (_, row_stride, stride), size, out_size, taps, step, offset, delta = numbers
     with code.loop(0, taps[1]) as kh, code.loop(0, taps[2]) as kw:
         sums = [code.variable(type, 0.0) for _ in range(LEAST_ROWS)]
         with (

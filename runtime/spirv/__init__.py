@@ -10,6 +10,7 @@ texts are written when they are loaded.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import logging
@@ -204,27 +205,32 @@ def compile_missing(shaders: Iterable[Shader], root: Path = SHADERS) -> None:
     if tool.compile_all is None:
         return
     compile_all, workers = tool.compile_all, os.cpu_count() or 1
-    read = functools.cache(_text)
+    includes = functools.cache(_includes)
     by_folder: dict[tuple[Path, ...], dict[Path, Source]] = {}  # files to be, by where includes are found
     for shader in dict.fromkeys(shader.plain for shader in shaders):
-        key = _key(shader, root, read)
+        key = _key(shader, root, includes)
         made = module_store.user_file(key, tool.identity)
         if not module_store.bundled_file(root, key).is_file() and not made.is_file():
-            file = root / shader.path
-            near = () if shader.source else (file.parent,)
-            source = Source(shader.source or read(file), sorted(shader.defines))
+            near = () if shader.source else ((root / shader.path).parent,)
+            source = Source(_text(shader, root), sorted(shader.defines))
             by_folder.setdefault((*near, root / "include"), {})[made] = source
 
     def run(folders: tuple[Path, ...], files: list[Path]) -> None:
         sources = by_folder[folders]
-        for file, code in zip(files, compile_all([sources[file] for file in files], folders), strict=True):
-            if code is not None:
-                file_cache.try_write(file, code)
+        with contextlib.suppress(ShaderError):
+            made = compile_all([sources[file] for file in files], folders)
+            for file, code in zip(files, made, strict=True):
+                if code is not None:
+                    file_cache.try_write(file, code)
 
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        for folders, sources in by_folder.items():
-            for first in range(min(workers, len(sources))):
-                pool.submit(run, folders, list(sources)[first::workers])
+        runs = [
+            pool.submit(run, folders, list(sources)[first::workers])
+            for folders, sources in by_folder.items()
+            for first in range(min(workers, len(sources)))
+        ]
+        for each in runs:
+            each.result()
 
 
 def build(
@@ -327,20 +333,37 @@ def _check_push_constants(shader: Shader, interface: Interface) -> None:
                 )
 
 
-def _text(file: Path) -> str:
-    return file.read_text("utf-8")
-
-
-def _key(shader: Shader, root: Path, read: Callable[[Path], str] = _text) -> str:
-    file = root / shader.path
-    # Includes live in include/ or beside the shader. Only .glsl: an editor's backup must not change the key.
-    near = [*(root / "include").rglob("*.glsl"), *(() if shader.source else file.parent.glob("*.glsl"))]
+def _text(shader: Shader, root: Path) -> str:
+    """
+    Raises:
+        ShaderError: there is no such file, or it holds no text.
+    """
     try:
-        source = shader.source or read(file)
-        includes = {path.relative_to(root).as_posix(): read(path) for path in near if path.is_file()}
+        return shader.source or (root / shader.path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ShaderError(f"cannot read shader {shader.path}: {error}") from error
-    return module_store.key(source, includes, shader.defines)
+        raise _unreadable(shader, error) from error
+
+
+def _unreadable(shader: Shader, error: Exception) -> ShaderError:
+    return ShaderError(f"cannot read shader {shader.path}: {error}")
+
+
+def _includes(root: Path, near: Path | None) -> dict[str, str]:
+    """The texts that shaders of a folder may include, by path."""
+    # Only .glsl: an editor's backup must not change the key.
+    files = [*(root / "include").rglob("*.glsl"), *(near.glob("*.glsl") if near else ())]
+    return {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in files if path.is_file()}
+
+
+def _key(
+    shader: Shader, root: Path, includes: Callable[[Path, Path | None], dict[str, str]] = _includes
+) -> str:
+    text = _text(shader, root)
+    try:
+        found = includes(root, None if shader.source else (root / shader.path).parent)
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(shader, error) from error
+    return module_store.key(text, found, shader.defines)
 
 
 def _compile(shader: Shader, root: Path, compile: compilers.Compile) -> bytes:

@@ -89,7 +89,7 @@ class Device(NamedDevice):
         self._stream = backend.stream
         self._lock = fork.rlock()  # one recorder at a time; garbage collection may come back in
         self._rates = rates(name, backend.info)
-        self._programs = Programs(backend, before_compiling=self._hand_over)
+        self._programs = Programs(backend, before_compiling=self.record_event)
         self.plans = self._programs.plans
         """The launches of earlier ops, for calls like those (:mod:`dl4all.ops.core.kernels.launch_plan`)."""
         self.tables: dict[str, Any] = {}  # what kernels look up, made once by those who need it
@@ -155,11 +155,6 @@ class Device(NamedDevice):
     def _event_of(self, stream: Stream) -> Event:
         with self._beside.lock_of(stream):
             return stream.record_event()
-
-    def _hand_over(self) -> None:
-        """Let the device begin with what it was asked for."""
-        with self._lock:
-            self._stream.record_event()
 
     def launch(self, launch: Launch, *storages: Storage) -> None:
         """Run a shader with `storages` bound in order.

@@ -50,7 +50,8 @@ class Programs:
         Args:
             backend: builds programs.
             most: how many are kept.
-            before_compiling: called before a shader is loaded that may have to be compiled.
+            before_compiling: called before a shader is loaded that may have to be compiled, so that a device
+                begins meanwhile with what it was asked for.
         """
         self._backend = backend
         self._before_compiling = before_compiling

@@ -10,8 +10,8 @@ from pathlib import Path
 from dl4all.runtime.spirv.compilers import subprocess
 from dl4all.runtime.spirv.compilers.source import Source
 
+VERSION = re.compile(r"^#version .*\n", re.MULTILINE)  # must come first
 # Not -O: drivers optimise as well, and on unrolled kernels it takes seconds and gains nothing.
-VERSION = re.compile(r"^#version .*\n", re.MULTILINE)  # what no macro may stand before
 FLAGS = ("-fshader-stage=compute", "--target-env=vulkan1.1", "--target-spv=spv1.3")
 
 
@@ -48,4 +48,6 @@ def compile_all(sources: Sequence[Source], include_dirs: Sequence[Path]) -> list
 
 def _with_macros(source: Source) -> str:
     macros = "".join(f"#define {name} {value}\n" for name, value in source.defines)
-    return VERSION.sub(lambda found: found[0] + macros, source.text, count=1)
+    found = VERSION.search(source.text)
+    end = found.end() if found else 0
+    return source.text[:end] + macros + source.text[end:]
