@@ -8,8 +8,8 @@ batches of one. The clients are threads of tritonclient (``pip install 'tritoncl
 process, so they take their part of the cores. The cases take turns, and the median of the rounds counts:
 
     many    all threads at once: requests a second
-    lone    one client: the median of its latencies
-    rows    one client that sends 32 rows at once: the median of its latencies
+    lone    one client: the median of its latencies, models in turn
+    rows    one client that sends 32 rows at once, in turn with one row: the same
 
 ``--peer`` asks another server in turn, one of the same models under the same names.
 
@@ -32,7 +32,7 @@ import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,6 +45,11 @@ import tritonclient.http
 import tritonclient.utils
 
 FEATURES, ROWS = 64, 32
+MODELS = {"batched": ROWS, "single": 1}  # and their largest batches
+TURNS = {
+    "lone": {"batched": ("batched", 1), "single": ("single", 1)},
+    "rows": {"one": ("batched", 1), "many": ("batched", ROWS)},
+}
 CONFIG = """max_batch_size = {most}
 [[inputs]]
 name = "x"
@@ -82,7 +87,7 @@ def write_repository(folder: Path) -> None:
         f"max_queue_size = {SLOW_QUEUE}\n" + CONFIG.format(most=SLOW_ROWS)
     )
     (folder / "slow" / "1" / "model.py").write_text(SLOW)
-    for name, most in (("batched", ROWS), ("single", 1)):
+    for name, most in MODELS.items():
         (folder / name / "1").mkdir(parents=True)
         (folder / name / "config.toml").write_text(CONFIG.format(most=most))
         (folder / name / "1" / "model.py").write_text(MODEL)
@@ -145,15 +150,16 @@ def rate(protocol: str, url: str, model: str, threads: int, seconds: float) -> f
     return sum(counts) / (time.perf_counter() - begun)
 
 
-def latency(protocol: str, url: str, model: str, rows: int, count: int) -> float:
-    """The median of a lone client's latencies, in milliseconds."""
-    client = Client(protocol, url, model, rows)
-    taken = []
+def latencies(protocol: str, url: str, cases: Sequence[tuple[str, int]], count: int) -> list[float]:
+    """The medians of a lone client's latencies, in milliseconds: models and their rows are asked in turn."""
+    clients = [Client(protocol, url, model, rows) for model, rows in cases]
+    taken: list[list[float]] = [[] for _ in clients]
     for _ in range(count + 10):
-        begun = time.perf_counter()
-        client.ask()
-        taken.append(time.perf_counter() - begun)
-    return statistics.median(taken[10:]) * 1e3
+        for client, times in zip(clients, taken, strict=True):
+            begun = time.perf_counter()
+            client.ask()
+            times.append(time.perf_counter() - begun)
+    return [statistics.median(times[10:]) * 1e3 for times in taken]
 
 
 async def overload(url: str, server: psutil.Process, seconds: float) -> dict[str, float]:
@@ -217,9 +223,11 @@ def main() -> None:
         write_repository(Path(folder))
         with serving(Path(folder), options.device) as (urls, process):
             if options.overload:
-                medians = asyncio.run(overload(urls["grpc"], process, options.seconds))
-                medians["a lone client a second later, in ms"] = latency("grpc", urls["grpc"], "slow", 1, 20)
-                show(medians, options.json)
+                overloaded = asyncio.run(overload(urls["grpc"], process, options.seconds))
+                (overloaded["a lone client a second later, in ms"],) = latencies(
+                    "grpc", urls["grpc"], [("slow", 1)], 20
+                )
+                show(overloaded, options.json)
                 return
             servers = {"": urls}
             if options.peer:
@@ -229,29 +237,30 @@ def main() -> None:
                 for prefix, own in servers.items():
                     for protocol, url in own.items():
                         key = f"{prefix}{protocol}"
-                        for model in ("batched", "single"):
+                        for model in MODELS:
                             found[f"{key} many {model}"].append(
                                 rate(protocol, url, model, options.threads, options.seconds)
                             )
-                            found[f"{key} lone {model}"].append(latency(protocol, url, model, 1, 200))
-                        found[f"{key} rows batched"].append(latency(protocol, url, "batched", ROWS, 200))
-    medians = {name: statistics.median(values) for name, values in found.items()}
+                        for case, turns in TURNS.items():
+                            medians = latencies(protocol, url, [*turns.values()], 200)
+                            for name, median in zip(turns, medians, strict=True):
+                                found[f"{key} {case} {name}"].append(median)
+    result = {name: statistics.median(values) for name, values in found.items()}
     for prefix in servers:
         for protocol in PROTOCOLS:
             key = f"{prefix}{protocol}"
-            many, lone = f"{key} many", f"{key} lone"
-            medians[f"{key}: many, batched to single"] = (
-                medians[f"{many} batched"] / medians[f"{many} single"]
+            result[f"{key}: many, batched to single"] = (
+                result[f"{key} many batched"] / result[f"{key} many single"]
             )
-            medians[f"{key}: lone, batched to single"] = (
-                medians[f"{lone} batched"] / medians[f"{lone} single"]
+            result[f"{key}: lone, batched to single"] = (
+                result[f"{key} lone batched"] / result[f"{key} lone single"]
             )
-            medians[f"{key}: 32 rows to one"] = medians[f"{key} rows batched"] / medians[f"{lone} batched"]
+            result[f"{key}: {ROWS} rows to one"] = result[f"{key} rows many"] / result[f"{key} rows one"]
             if prefix:
-                medians[f"{protocol}: many, to the peer"] = (
-                    medians[f"{protocol} many batched"] / medians[f"{many} batched"]
+                result[f"{protocol}: many, to the peer"] = (
+                    result[f"{protocol} many batched"] / result[f"{key} many batched"]
                 )
-    show(medians, options.json)
+    show(result, options.json)
 
 
 def show(found: dict[str, float], file: Path | None) -> None:
