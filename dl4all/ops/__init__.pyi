@@ -282,6 +282,9 @@ def histc(input: Tensor, bins: int=100, min: float=0, max: float=0, *,
     out: Tensor | Sequence[Tensor] | None=None) -> Tensor: ...
 def histogram(input: Tensor, bins: int | Tensor=100, *, range: tuple[float, float] | None=None,
     weight: Tensor | None=None, density: bool=False) -> Histogram: ...
+def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor: ...
+def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor: ...
+def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor: ...
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool=False) -> Tensor: ...
 def grid_sample(input: Tensor, grid: Tensor, mode: SamplingMode='bilinear', padding_mode: PaddingMode='zeros',
     align_corners: bool | None=None) -> Tensor: ...
@@ -295,6 +298,11 @@ def upsample_nearest(input: Tensor, size: int | Sequence[int] | None=None,
     scale_factor: float | Sequence[float] | None=None) -> Tensor: ...
 def upsample_bilinear(input: Tensor, size: int | Sequence[int] | None=None,
     scale_factor: float | Sequence[float] | None=None) -> Tensor: ...
+def roi_align(input: Tensor, boxes: Tensor | Sequence[Tensor], output_size: int | tuple[int, int],
+    spatial_scale: float=1.0, sampling_ratio: int=-1, aligned: bool=False) -> Tensor: ...
+def deform_conv2d(input: Tensor, offset: Tensor, weight: Tensor, bias: Tensor | None=None,
+    stride: int | tuple[int, int]=1, padding: int | tuple[int, int]=0, dilation: int | tuple[int, int]=1,
+    mask: Tensor | None=None) -> Tensor: ...
 def channel_shuffle(input: Tensor, groups: int) -> Tensor: ...
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor: ...
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor: ...
@@ -869,18 +877,18 @@ __all__ = ["REGISTRY", "abs", "absolute", "acos", "acosh", "adaptive_avg_pool1d"
     "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "argwhere", "as_strided", "asin", "asinh",
     "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "avg_pool1d", "avg_pool2d",
     "avg_pool3d", "avg_pool_backward", "baddbmm", "batch_norm", "batch_norm_apply", "batch_norm_backward",
-    "batch_norm_stats", "batch_norm_sums", "bernoulli_", "bilinear", "binary_cross_entropy",
+    "batch_norm_stats", "batch_norm_sums", "batched_nms", "bernoulli_", "bilinear", "binary_cross_entropy",
     "binary_cross_entropy_with_logits", "binary_error", "binary_error_backward", "bincount", "bitwise_and",
     "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "block_diag",
-    "bmm", "broadcast_shapes", "broadcast_tensors", "broadcast_to", "bucketize", "cartesian_prod", "cast",
-    "cat", "cdist", "ceil", "celu", "chain_matmul", "channel_shuffle", "cholesky", "cholesky_ex",
+    "bmm", "box_iou", "broadcast_shapes", "broadcast_tensors", "broadcast_to", "bucketize", "cartesian_prod",
+    "cast", "cat", "cdist", "ceil", "celu", "chain_matmul", "channel_shuffle", "cholesky", "cholesky_ex",
     "cholesky_inverse", "cholesky_solve", "chunk", "clamp", "clamp_max", "clamp_min", "clamp_unchecked",
     "clip", "clone", "column_stack", "combinations", "concat", "concatenate", "contiguous", "conv1d",
     "conv2d", "conv3d", "conv_input", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "conv_weight", "copy_", "copysign", "corrcoef", "cos", "cosh", "cosine_embedding_loss",
     "cosine_similarity", "count_nonzero", "cov", "cross", "cross_entropy", "cross_entropy_backward",
     "cross_entropy_each", "ctc_loss", "cummax", "cummin", "cumprod", "cumsum", "cumsum_backward",
-    "cumulative_trapezoid", "deg2rad", "det", "diag", "diag_embed", "diagflat", "diagonal",
+    "cumulative_trapezoid", "deform_conv2d", "deg2rad", "det", "diag", "diag_embed", "diagflat", "diagonal",
     "diagonal_scatter", "diff", "digamma", "dist", "div", "divide", "dot", "dropout", "dropout1d",
     "dropout2d", "dropout3d", "dsplit", "dstack", "eigh", "einsum", "elu", "elu_backward",
     "elu_output_backward", "embedding", "embedding_bag", "entr", "eq", "equal", "erf", "erfc", "erfcx",
@@ -909,23 +917,24 @@ __all__ = ["REGISTRY", "abs", "absolute", "acos", "acosh", "adaptive_avg_pool1d"
     "multi_head_attention_forward", "multi_margin_loss", "multilabel_margin_loss",
     "multilabel_soft_margin_loss", "multiply", "mv", "mvlgamma", "nan_to_num", "nanmean", "nanmedian",
     "nanquantile", "nansum", "narrow", "ndtr", "ndtri", "ne", "neg", "negative", "nextafter", "nll_backward",
-    "nll_each", "nll_loss", "nonzero", "norm", "normal_", "normalize", "normalized_backward",
+    "nll_each", "nll_loss", "nms", "nonzero", "norm", "normal_", "normalize", "normalized_backward",
     "normalized_sums", "not_equal", "one_hot", "outer", "pad", "pairwise_distance", "pdist", "permute",
     "pinverse", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "polygamma", "positive", "pow",
     "prelu", "prod", "put", "put_rows", "qr", "quantile", "rad2deg", "random_dropout", "ravel", "real",
     "reciprocal", "recurrent_sequence", "recurrent_sequence_backward", "relu", "relu6", "relu_backward",
-    "remainder", "renorm", "repeat", "repeat_interleave", "reshape", "reshape_as", "rms_norm", "roll",
-    "rot90", "round", "round_even", "row_stack", "rrelu", "rsqrt", "rsub", "scaled_dot_product_attention",
-    "scatter", "scatter_add", "scatter_reduce", "searchsorted", "segment_reduce", "select", "select_scatter",
-    "selu", "setitem", "sgn", "sigmoid", "sigmoid_backward", "sign", "signbit", "silu", "silu_backward",
-    "sin", "sinc", "sinh", "slice_scatter", "slogdet", "smooth_error", "smooth_error_backward",
-    "smooth_l1_loss", "soft_margin_loss", "softmax", "softmax_backward", "softmin", "softplus",
-    "softplus_backward", "softshrink", "softsign", "solve", "solve_ex", "solve_triangular", "sort", "split",
-    "sqrt", "square", "squared_error", "squared_error_backward", "squeeze", "stack", "std", "std_mean", "sub",
-    "subtract", "sum", "sum_to", "svd", "svd_factors", "swapaxes", "swapdims", "t", "take", "take_along_dim",
-    "take_rows", "take_rows_backward", "tan", "tanh", "tanh_backward", "tanhshrink", "tensor_split",
-    "tensordot", "tensorinv", "tensorsolve", "threshold", "tile", "topk", "trace", "transpose", "trapezoid",
-    "trapz", "triangular_solve", "tril", "triplet_margin_loss", "triplet_margin_with_distance_loss", "triu",
+    "remainder", "renorm", "repeat", "repeat_interleave", "reshape", "reshape_as", "rms_norm", "roi_align",
+    "roll", "rot90", "round", "round_even", "row_stack", "rrelu", "rsqrt", "rsub",
+    "scaled_dot_product_attention", "scatter", "scatter_add", "scatter_reduce", "searchsorted",
+    "segment_reduce", "select", "select_scatter", "selu", "setitem", "sgn", "sigmoid", "sigmoid_backward",
+    "sign", "signbit", "silu", "silu_backward", "sin", "sinc", "sinh", "slice_scatter", "slogdet",
+    "smooth_error", "smooth_error_backward", "smooth_l1_loss", "soft_margin_loss", "softmax",
+    "softmax_backward", "softmin", "softplus", "softplus_backward", "softshrink", "softsign", "solve",
+    "solve_ex", "solve_triangular", "sort", "split", "sqrt", "square", "squared_error",
+    "squared_error_backward", "squeeze", "stack", "std", "std_mean", "sub", "subtract", "sum", "sum_to",
+    "svd", "svd_factors", "swapaxes", "swapdims", "t", "take", "take_along_dim", "take_rows",
+    "take_rows_backward", "tan", "tanh", "tanh_backward", "tanhshrink", "tensor_split", "tensordot",
+    "tensorinv", "tensorsolve", "threshold", "tile", "topk", "trace", "transpose", "trapezoid", "trapz",
+    "triangular_solve", "tril", "triplet_margin_loss", "triplet_margin_with_distance_loss", "triu",
     "true_divide", "trunc", "unbind", "unflatten", "unfold", "uniform_", "unique", "unique_consecutive",
     "unravel_index", "unsqueeze", "upsample", "upsample_bilinear", "upsample_nearest", "vander", "var",
     "var_mean", "vdot", "view", "view_as", "vsplit", "vstack", "where", "window", "xlog1py", "xlogy", "zero",

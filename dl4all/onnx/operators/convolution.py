@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from dl4all.functions import names as functions
+from dl4all.functions.vision.regions import moved_windows, product_by_groups
 from dl4all.nn import functional as F
 from dl4all.onnx.call import Call
-from dl4all.onnx.operators.interpolation import corner_terms
 from dl4all.onnx.operators.windows import padding_rule, windows_of
 from dl4all.onnx.registry import operator
 
@@ -121,29 +120,7 @@ def deform_conv(call: Call, x: Any, weight: Any, offset: Any, bias: Any = None, 
     if x.ndim != 4:
         raise call.refuse(f"a deformable convolution of {x.ndim} axes")
     windows = windows_of(call, tuple(x.shape[2:]), tuple(weight.shape[2:]))
-    groups, parts = call.get("group", 1), call.get("offset_group", 1)
-    batch, channels = x.shape[:2]
-    (height, width), area = windows.counts, math.prod(windows.kernel)
-    moves = offset.reshape(batch, parts, area, 2, height, width)
-    steps = np.stack(
-        np.meshgrid(
-            *(np.arange(k) * d for k, d in zip(windows.kernel, windows.dilation, strict=True)), indexing="ij"
-        )
-    )
-    starts = [
-        np.arange(n) * s - low for n, s, low in zip(windows.counts, windows.stride, windows.low, strict=True)
-    ]
-    rows = steps[0].reshape(-1, 1, 1) + starts[0].reshape(1, -1, 1)  # (area, height, 1)
-    columns = steps[1].reshape(-1, 1, 1) + starts[1].reshape(1, 1, -1)
-    y = moves[:, :, :, 0] + call.tensor(rows.astype(np.float32)).to(x.dtype)
-    z = moves[:, :, :, 1] + call.tensor(columns.astype(np.float32)).to(x.dtype)
-    images = x.reshape(batch * parts, channels // parts, *x.shape[2:])
-    image = call.tensor(np.arange(batch * parts).repeat(area * height * width))
-    values = reduce(functions.add, corner_terms(images, image, y.reshape(-1), z.reshape(-1), clamped=False))
-    values = values.reshape(batch, parts, area, height, width, channels // parts).permute(0, 1, 5, 2, 3, 4)
-    if mask is not None:
-        values = values * call.tensor(mask).reshape(batch, parts, 1, area, height, width)
-    columns_of = values.reshape(batch, groups, channels // groups * area, height * width)
-    kernels = weight.reshape(groups, weight.shape[0] // groups, -1)
-    result = functions.matmul(kernels, columns_of).reshape(batch, -1, height, width)
+    factors = None if mask is None else call.tensor(mask)
+    columns = moved_windows(x, offset, factors, windows.kernel, windows.stride, windows.low, windows.dilation)
+    result = product_by_groups(columns, weight, call.get("group", 1), windows.counts)
     return result if bias is None else result + call.tensor(bias).reshape(1, -1, 1, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,13 @@ import numpy as np
 from dl4all.functions import names as functions
 from dl4all.functions.vision.boxes import nms_on_host
 from dl4all.functions.vision.interpolation import weighted_sum
+from dl4all.functions.vision.regions import pooled_regions
 from dl4all.nn import functional as F
 from dl4all.onnx.call import Call
 from dl4all.onnx.operators.interpolation import (
     ROUNDED,
     TRANSFORMS,
     ResizeRule,
-    corner_terms,
     nearest_indices,
     taps,
 )
@@ -25,7 +24,7 @@ from dl4all.onnx.registry import operator
 from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.indexing.indices import Indices
 from dl4all.ops.indexing.rows import select_indices
-from dl4all.tensor.creation import as_tensor, full_like
+from dl4all.tensor.creation import as_tensor
 
 
 @operator("Upsample", "Resize", until=10, reads=(1,))
@@ -136,47 +135,14 @@ def roi_align(call: Call, x: Any, rois: Any, images: Any) -> Any:
     default = "half_pixel" if call.opset >= 16 else "output_half_pixel"
     rules = ("half_pixel", "output_half_pixel")
     aligned = call.choice("coordinate_transformation_mode", default, rules) == "half_pixel"
-    height, width = call.get("output_height", 1), call.get("output_width", 1)
-    x, given, images = call.tensor(x), rois, call.tensor(images).long()
-    rois = call.tensor(rois) * call.get("spatial_scale", 1.0) - (0.5 if aligned else 0.0)
-    left, top, right, bottom = (rois[:, i] for i in range(4))
-    wide, high = right - left, bottom - top
-    if not aligned:
-        wide, high = functions.clamp(wide, min=1.0), functions.clamp(high, min=1.0)
+    size = call.get("output_height", 1), call.get("output_width", 1)
+    x, images = call.tensor(x), call.tensor(images).long()
+    corners = call.tensor(rois) * call.get("spatial_scale", 1.0)
+    largest = call.choice("mode", "avg", ("max",)) == "max"
     ratio = call.get("sampling_ratio", 0)
-    axes = []
-    for name, start, length, parts in (("y", top, high, height), ("x", left, wide, width)):
-        if ratio > 0:
-            counts = np.full(len(rois), ratio)
-        else:
-            at = 1 if name == "y" else 0
-            scaled = call.host(given).astype(np.float64) * call.get("spatial_scale", 1.0)
-            sizes = scaled[:, at + 2] - scaled[:, at]
-            counts = np.ceil((sizes if aligned else np.maximum(sizes, 1.0)) / parts).astype(np.int64)
-        most = max(int(counts.max(initial=1)), 1)
-        steps = np.arange(most)[None]
-        inner = ((steps + 0.5) / np.maximum(counts, 1)[:, None]).astype(np.float32)  # (regions, samples)
-        ends = np.arange(parts, dtype=np.float32).reshape(1, parts, 1)
-        offset = call.tensor(ends + inner[:, None]).to(x.dtype) / parts
-        points = start.reshape(-1, 1, 1) + offset * length.reshape(-1, 1, 1)
-        axes.append((points, (steps < counts[:, None]), counts))  # points: (regions, parts, samples)
-    (ys, in_y, many_y), (xs, in_x, many_x) = axes
-    shape = (len(rois), height, width, ys.shape[2], xs.shape[2])
-    y = functions.broadcast_to(ys.reshape(len(rois), height, 1, -1, 1), shape).reshape(-1)
-    z = functions.broadcast_to(xs.reshape(len(rois), 1, width, 1, -1), shape).reshape(-1)
-    image = functions.broadcast_to(images.reshape(-1, 1, 1, 1, 1), shape).reshape(-1)
-    terms = corner_terms(x, image, y, z, clamped=True)
-    counted = (in_y[:, :, None] & in_x[:, None, :]).reshape(len(rois), 1, 1, *shape[3:], 1)
-    if call.choice("mode", "avg", ("max",)) == "max":
-        most_of = reduce(functions.maximum, terms).reshape(*shape, -1)
-        if not counted.all():
-            most_of = functions.where(call.tensor(counted), most_of, full_like(most_of, -math.inf))
-        pooled = functions.amax(most_of, (3, 4))
-    else:
-        factors = counted / np.maximum(many_y * many_x, 1).reshape(-1, 1, 1, 1, 1, 1)
-        total = reduce(functions.add, terms).reshape(*shape, -1)
-        pooled = (total * call.tensor(factors.astype(np.float32)).to(x.dtype)).sum((3, 4))
-    return pooled.permute(0, 3, 1, 2)
+    if ratio <= 0:
+        call.host(rois)  # which tells that a call waits
+    return pooled_regions(x, corners, images, size, ratio, aligned=aligned, largest=largest)
 
 
 @operator("MaxRoiPool", reads=(1,))
