@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import DTypeError
+from dl4all.ops.core.kernels.kernel_function import kernel_function
 from dl4all.ops.core.tensor_base import Size
 from dl4all.ops.linalg.packed_formats import FORMATS, Q4_0, Q8_0, Bytes, Floats
 from dl4all.ops.linalg.packed_product import (
@@ -84,6 +85,7 @@ class PackedWeight(QuantizedWeight):
     def dequantized(self) -> Tensor:
         return unpacked_matrix(self.qdata, self.scale, FORMATS[self.format])  # type: ignore[return-value]
 
+    @kernel_function("packed_product")
     def product(self, input: Tensor, **arguments: Any) -> Tensor:
         return packed_product(input, self.qdata, self.scale, FORMATS[self.format])  # type: ignore[no-any-return]
 

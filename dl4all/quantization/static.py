@@ -26,6 +26,7 @@ from dl4all.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from dl4all.nn.utils.parametrize import register_parametrization, remove_parametrizations
 from dl4all.ops.conv.convolution import ConvArgs, conv_input
 from dl4all.ops.conv.integer_convolution import integer_convolution
+from dl4all.ops.core.kernels.kernel_function import kernel_function
 from dl4all.ops.core.tensor_base import Size
 from dl4all.ops.linalg.integer_product import integer_product
 from dl4all.ops.memory.conversion import cast
@@ -110,6 +111,7 @@ class Int8StaticWeight(Int8Weight):
         weight = super().dequantized()
         return weight if weight.ndim == 2 else weight.movedim(-1, 1)
 
+    @kernel_function("static_int8_product")
     def product(self, input: Tensor, **arguments: Any) -> Tensor:
         if len(self.shape) == 2:
             rows = self._steps(input.reshape(math.prod(input.shape[:-1]), input.shape[-1]))

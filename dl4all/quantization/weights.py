@@ -18,6 +18,7 @@ from dl4all.nn.module import Module
 from dl4all.ops.core import tape
 from dl4all.ops.core.arguments.tensor_like import TensorLike
 from dl4all.ops.core.dtypes import FLOAT32
+from dl4all.ops.core.kernels.kernel_function import kernel_function
 from dl4all.ops.core.tensor_base import Size
 from dl4all.ops.linalg.int8_product import int8_product
 from dl4all.ops.linalg.integer_product import integer_product
@@ -149,6 +150,7 @@ class Int8Weight(QuantizedWeight):
         weight: Tensor = self.qdata.float() * self.scale.reshape(-1, *(1,) * axes)
         return weight
 
+    @kernel_function("int8_product")
     def product(self, input: Tensor, **arguments: Any) -> Tensor:
         return int8_product(input, self.qdata) * self.scale  # type: ignore[no-any-return]
 

@@ -58,9 +58,6 @@ class Listener:
     def uploaded(self, device: Device, storage: Storage, array: npt.NDArray[Any]) -> None:
         """Contents have come from the host into new memory."""
 
-    def copying(self, target: Any, source: Any) -> None:
-        """The elements of a tensor are to be copied into another's memory, by a launch."""
-
     def host_call(
         self,
         device: Device,
@@ -87,6 +84,12 @@ class Listener:
 
     def op(self, op: Any, operands: list[Any], arguments: dict[str, Any], compute: Callable[[], Any]) -> Any:
         """An op computes; the result is what `compute` returns."""
+        return compute()
+
+    def kernel_function(
+        self, name: str, operands: Sequence[Any], arguments: dict[str, Any], compute: Callable[[], Any]
+    ) -> Any:
+        """A function that is no op launches kernels; the result is what `compute` returns."""
         return compute()
 
     def vary(self, name: str, numbers: Sequence[Any], again: Again) -> Sequence[Any]:
@@ -212,12 +215,6 @@ def read(device: Device) -> None:
         listener.read(device)
 
 
-def copying(target: Any, source: Any) -> None:
-    """Tell that a launch is to copy a tensor's elements into another's memory."""
-    for listener in here() if active else ():
-        listener.copying(target, source)
-
-
 def leaf_gradient(leaf: Any) -> None:
     """Tell that a leaf is to get a gradient."""
     for listener in here() if active else ():
@@ -248,6 +245,15 @@ def op(op: Any, operands: list[Any], arguments: dict[str, Any], compute: Callabl
     """The result of `compute`, an op's, with all who listen around it."""
     for listener in here() if active else ():
         compute = functools.partial(listener.op, op, operands, arguments, compute)
+    return compute()
+
+
+def kernel_function(
+    name: str, operands: Sequence[Any], arguments: dict[str, Any], compute: Callable[[], Any]
+) -> Any:
+    """The result of `compute`, a function's that is no op, with all who listen around it."""
+    for listener in here() if active else ():
+        compute = functools.partial(listener.kernel_function, name, operands, arguments, compute)
     return compute()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -182,29 +183,98 @@ def test_pytorch_s_forms_of_open_axes(tmp_path: Path) -> None:
         assert reference(Path(path).read_bytes(), {"input": numbers(5, 3).numpy()})[0].shape == (5, 2)
 
 
+def quantised_perceptrons() -> dict[str, Any]:
+    """Networks with weights in few bits, by how they are held."""
+    made: dict[str, Any] = {}
+    for config in (
+        dl.quantization.Int8WeightOnlyConfig(),
+        dl.quantization.Int4WeightOnlyConfig(group_size=32),
+        dl.quantization.Int8DynamicActivationInt8WeightConfig(),
+    ):
+        net = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 5, bias=False)).to("cpu").eval()
+        dl.quantization.quantize_(net, config)
+        made[type(config).__name__] = net
+    return {**made, "Q8_0": held_by(dl.quantization.PackedWeight.nearest(numbers(5, 64), "Q8_0"))}
+
+
+def held_by(weight: Any) -> Any:
+    """A linear layer with a weight."""
+    layer: Any = nn.Linear(weight.shape[1], weight.shape[0]).to("cpu")
+    layer.weight = weight
+    return layer.eval()
+
+
+def agree_without_approximations(path: Path, module: Any, x: Any) -> onnx.ModelProto:
+    """ONNX Runtime's products of dequantised integers are of integers again unless it is told otherwise."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    with dl.no_grad():
+        agree(session.run(None, {"x": x.numpy()}), module(x))
+        agree(dl.onnx.load(path, device="cpu")(x), module(x))
+    return onnx.load(path)
+
+
+@each("opset, dynamic", [(17, True), (20, False), (21, True), (KNOWN, True)])
+def test_weights_in_few_bits(opset: int, dynamic: bool, tmp_path: Path) -> None:
+    path, x = tmp_path / "net.onnx", numbers(3, 64)
+    for name, net in quantised_perceptrons().items():
+        opens = {"x": {0: "batch"}} if dynamic else None
+        dl.onnx.export(net, x, path, input_names=["x"], dynamic=opens, opset_version=opset)
+        written = agree_without_approximations(path, net, others(x) if dynamic else x)
+        held = {onnx.TensorProto.DataType.Name(tensor.data_type) for tensor in written.graph.initializer}
+        assert ("INT4" if opset >= 21 and "Int4" in name else "INT8") in held, name
+
+
+@pytest.mark.parametrize("opset", [17, KNOWN])
+def test_calibrated_networks(opset: int, tmp_path: Path) -> None:
+    path, x = tmp_path / "net.onnx", numbers(4, 3, 12, 11)
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(),
+        nn.Conv2d(8, 8, (3, 2), padding="same", dilation=2, bias=False), nn.Flatten(), nn.Linear(288, 5),
+    )  # fmt: skip
+    prepared = dl.quantization.prepare(net.to("cpu").eval())
+    prepared(x)
+    converted = dl.quantization.convert(prepared)
+    opens = {"x": {0: "batch"}}
+    dl.onnx.export(converted, x, path, input_names=["x"], dynamic=opens, opset_version=opset)
+    written = agree_without_approximations(path, converted, others(x))
+    counts = Counter(node.op_type for node in written.graph.node)
+    assert (counts["QuantizeLinear"], counts["DequantizeLinear"], counts["Conv"]) == (3, 6, 2)
+
+
+def test_formats_that_are_not_written(tmp_path: Path) -> None:
+    data, scale = dl.ones(4, 144, dtype="uint8", device="cpu"), dl.ones(4, 2, dtype="float16", device="cpu")
+    net = held_by(dl.quantization.PackedWeight(data[:, :140], scale, "Q4_K"))
+    with pytest.raises(GraphError, match=r"a weight of Q4_K has no form; take its dequantized\(\)"):
+        dl.onnx.export(net, numbers(2, 256), tmp_path / "x.onnx")
+
+
 class Reads(nn.Module):
     def forward(self, x: Any) -> Any:
         return x * float(x.sum().item())
 
 
 class Writes(nn.Module):
+    """A module that counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Any
+        self.register_buffer("seen", dl.zeros(2))
+
     def forward(self, x: Any) -> Any:
-        y = x.clone()
-        y[:, 0] = 0
-        return y
+        self.seen += 1
+        return x * self.seen[0]
 
 
 OPEN: dict[str, Any] = {"dynamic": {"x": {0: "n"}}}
 HERE = r" \(called at .*tests/(onnx/test_export|support/export_cases)\.py"
 REFUSALS: list[tuple[Callable[[], Any], dict[str, Any], type[Exception], str]] = [
     (Reads, {}, GraphError, "reads elements of a tensor on the host" + HERE),
-    (Writes, {}, GraphError, "a part of a tensor is written in place" + HERE),
-    (
-        lambda: FunctionModule(lambda x: x.topk(2, 1)[0]),
-        {},
-        GraphError,
-        "by something that is no op" + HERE,
-    ),
+    (Writes, {}, GraphError, "changes its own 'seen', and a graph keeps no state" + HERE),
+    (lambda: FunctionModule(lambda x: x.median(1)[0]), {}, GraphError, "by something that is no op" + HERE),
+    (lambda: FunctionModule(lambda x: x.cumprod(1)), {}, GraphError, "a form from opset 26 on" + HERE),
     (lambda: FunctionModule(dl.digamma), {}, GraphError, "the op digamma has no form here" + HERE),
     (lambda: FunctionModule(lambda x: 3), {}, GraphError, "as the result, got int"),
     (lambda: FunctionModule(lambda x: x.std(0)), OPEN, GraphError, "another one at another size" + HERE),

@@ -97,6 +97,47 @@ LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
 }
 """By name, what makes a layer, and the shape of its input."""
 
+
+def columns_set(x: Any) -> Any:
+    y = x * 2
+    y[:, 1:3] = 0
+    y[:, 0] = x[:, 1]
+    return y
+
+
+def rows_added(x: Any) -> Any:
+    y = x.clone()
+    y[1] += 5
+    y[0, 0] = 3
+    y[:, -1] *= 2
+    return y
+
+
+def windows_filled(x: Any) -> Any:
+    y = dl.zeros_like(x)
+    y[:, ::2] = x[:, ::2]
+    y[:, 1] -= 1
+    return y
+
+
+def transposed_changed(x: Any) -> Any:
+    y = x + 1
+    y.T.mul_(3)[1:3].add_(x.T[:2])
+    return y
+
+
+def elements_set(x: Any) -> Any:
+    y = x * 1
+    y[:, dl.tensor([0, 2])] = 7.0
+    y[:, [1, 3]] = x[:, :2]
+    y[x > 1] = -1
+    return y
+
+
+def put_to_diagonal(x: Any) -> Any:
+    return dl.diag_embed(x)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cat": lambda x: dl.cat([x, x * 2], 1),
     "cat_rows": lambda x: dl.cat([x, x * 2], 0),
@@ -128,6 +169,39 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     ),
     "half": lambda x: x.half() * 2,
     "in_place": lambda x: (x * 2).add_(1).relu_(),
+    "parts_in_place": lambda x: (columns_set(x), rows_added(x), windows_filled(x), transposed_changed(x)),
+    "parts_by_index": lambda x: (elements_set(x), x.scatter(1, (x > 0).long() + 2, 2.5), put_to_diagonal(x)),
+    "sums_by_index": lambda x: (
+        x.scatter_add(1, (x > 0).long(), x * 2),
+        x.index_add(1, dl.tensor([3, 1]), dl.ones(len(x), 2)),
+    ),
+    "sorted": lambda x: (
+        *x.topk(2, 1),
+        *x.topk(3, 1, largest=False),
+        *x.sort(0, descending=True),
+        x.argsort(1),
+        x.kthvalue(2, 1)[0],
+        x.round().sort(1)[1],
+        (x * 3).int().sort(1)[0],
+        (x > 0).sort(1)[1],
+    ),
+    "searched": lambda x: (
+        dl.bucketize(x, dl.tensor([-1.0, 0.0, 0.5])),
+        dl.bucketize(x.round(), dl.tensor([-1.0, 0.0, 1.0]), right=True),
+        dl.searchsorted(x.sort(1)[0], x[:, :2].contiguous()),
+    ),
+    "one_hot": lambda x: F.one_hot(x.argmax(1), 5) * 2.5,
+    "windows": lambda x: (x.unfold(1, 3, 1) * 2, x.unfold(1, 2, 2)[:, 1]),
+    "angles": lambda x: dl.atan2(x, x.flip(1)),
+    "sampled": lambda x: (
+        F.grid_sample(x[:, None, None].expand(-1, 2, 3, -1), x[:, None, :, None].expand(-1, 2, -1, 2) / 2),
+    ),
+    "running_maximum": lambda x: x.cummax(1),
+    "of_the_default_device": lambda x: (
+        x + dl.zeros(4),
+        x * dl.arange(4),
+        x + dl.tensor([1.0, 2.0, 3.0, 4.0]),
+    ),
     "attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], is_causal=True),
     "resized": lambda x: F.interpolate(x[None], size=6, mode="linear"),
     "pad": lambda x: F.pad(x, (1, 2)),

@@ -16,6 +16,7 @@ from dl4all.functions.vision.interpolation import CUBIC_COEFFICIENT
 from dl4all.ops.core import strides, tape
 from dl4all.ops.core.checks import check_float
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.kernels.kernel_function import kernel_function
 from dl4all.ops.core.limits import check_shape, host_memory
 from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.core.vmap_hook import reads
@@ -131,7 +132,15 @@ def grid_sample(
         )
     if axes == 3 and mode == "bicubic":
         raise ShapeError(f"[{name}] mode 'bicubic' is for images (N, C, H, W), got {input.shape}")
-    corners = bool(align_corners)
+    return _sampled(input, grid, mode, padding_mode, bool(align_corners))
+
+
+@kernel_function("grid_sample")
+def _sampled(
+    input: Array, grid: Array, mode: SamplingMode, padding_mode: PaddingMode, corners: bool
+) -> Array:
+    """:func:`grid_sample` of arguments that fit."""
+    axes = len(input.shape) - 2
     # x is the last axis of the image and the first coordinate of the grid.
     coordinates = [
         _pixel_coordinates(select(grid, -1, axes - 1 - i), size, corners)

@@ -133,9 +133,13 @@ class Merger:
         reader = next(node for node in self.drafts[0].nodes if name in node.inputs)
         if reader.op_type == "Reshape" and sum(opened) == 1 and not {0, -1} & {*self.drafts[0].numbers[name]}:
             return self._vector(*(-1 if o else column[0] for o, column in zip(opened, columns, strict=True)))
+        return self._joined(columns, reader)
+
+    def _joined(self, columns: Sequence[Sequence[int]], reader: DraftNode) -> str:
+        """A vector of numbers, each by its values in all recordings."""
         parts = [
-            self._computed(column, reader) if o else self._vector(column[0])
-            for o, column in zip(opened, columns, strict=True)
+            self._computed(column, reader) if len(set(column)) > 1 else self._vector(column[0])
+            for column in columns
         ]
         return parts[0] if len(parts) == 1 else self._add("Concat", parts, axis=0)
 
@@ -171,14 +175,20 @@ class Merger:
         return name if factor.denominator == 1 else self._add("Div", [name, self._vector(factor.denominator)])
 
     def _weight(self, name: str) -> str:
-        """A constant, or where it counts up to an open size, the numbers up to there."""
+        """A constant; where it counts up to an open size the numbers up to there, or what it repeats."""
         arrays = [draft.weights[name] for draft in self.drafts]
         first = arrays[0]
         if all(a is first or _equal(a, first) for a in arrays):
             self.weights[name] = first
             return name
-        counts = [np.array_equal(a.reshape(-1), np.arange(a.size)) for a in arrays]
         reader = next(node for node in self.drafts[0].nodes if name in node.inputs)
+        columns = list(zip(*(a.shape for a in arrays), strict=True))
+        opened = [len(set(sizes)) > 1 for sizes in columns]
+        cut = tuple(slice(1) if o else slice(None) for o in opened)
+        if any(opened) and all(_equal(np.broadcast_to(first[cut], a.shape), a) for a in arrays):
+            self.weights[name] = first[cut]
+            return self._add("Expand", [name, self._joined(columns, reader)])
+        counts = [np.array_equal(a.reshape(-1), np.arange(a.size)) for a in arrays]
         if not all(counts) or first.dtype.kind not in "iu":
             raise GraphError(
                 f"[onnx.export] a constant is another one at another size (called at {reader.line}); compute "
@@ -189,7 +199,6 @@ class Merger:
         one = self._constant(np.array(1, np.int64))
         numbers = self._add("Range", [none, scalar, one])
         if first.ndim != 1:
-            opened = [len({a.shape[i] for a in arrays}) > 1 for i in range(first.ndim)]
             sizes = (-1 if o else n for o, n in zip(opened, first.shape, strict=True))
             numbers = self._add("Reshape", [numbers, self._vector(*sizes)])
         if first.dtype != np.int64:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from dl4all.ops.core.op import Op
 from dl4all.ops.core.tensor_base import TensorBase, contiguous_strides
 from dl4all.ops.indexing.device_indices import AXES, CHECK_PUSH
 from dl4all.ops.indexing.indices import Indices
+from dl4all.quantization.weights import QuantizedWeight
 from dl4all.runtime.null.backend import NullBackend, describe
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
@@ -43,27 +45,30 @@ class OpCall:
     """One op with its operands as they were."""
 
     name: str
-    operands: list[Any]  # Operand, number or None
+    operands: list[Any]  # Operand, number, None, or the array of an index
     arguments: dict[str, Any]
     result: Operand
     line: str
 
 
 class BufferFill(NamedTuple):
-    """A buffer that is filled with one word."""
+    """Words of a buffer that are filled with one."""
 
     buffer: int
     word: int
+    first: int
+    words: int
 
 
 @dataclass
 class CallRecording:
-    """The ops, copies and uploads of one call of a module."""
+    """The ops, kernel functions and uploads of one call of a module."""
 
     calls: list[OpCall | BufferFill] = field(default_factory=list)
     arrays: dict[int, NDArray] = field(default_factory=dict)  # uploaded contents by buffer
     unheard: dict[int, str] = field(default_factory=dict)  # the lines that wrote buffers in another way
-    nbytes: dict[int, int] = field(default_factory=dict)  # of buffers that are copied into
+    nbytes: dict[int, int] = field(default_factory=dict)  # of buffers that are written
+    dtypes: dict[int, str] = field(default_factory=dict)  # of the elements in buffers
     names: dict[int, str] = field(default_factory=dict)  # of parameters and buffers of the module
     inputs: list[Operand] = field(default_factory=list)
     outputs: list[Operand] = field(default_factory=list)
@@ -75,46 +80,75 @@ class OpRecorder(Tracer):
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self.recording = CallRecording()
-        self._copying = -1  # the buffer that the next launch copies into
+        self._within = False  # a kernel function
 
     def op(
         self, op: Op[...], operands: list[Any], arguments: dict[str, Any], compute: Callable[[], Any]
     ) -> Any:
-        if self._call is not None:
+        if self._call is not None or self._within:
             return compute()
-        before = [self.operand(o) if isinstance(o, TensorBase) else o for o in operands]
-        kept = {name: self._argument(value) for name, value in arguments.items()}
+        call = self._called(op.name, operands, arguments)
         count = len(self.nodes)
         result = super().op(op, operands, arguments, compute)
         if len(self.nodes) > count:  # a view is no node
-            self.recording.calls.append(OpCall(op.name, before, kept, self.operand(result), _line()))
+            self._keep(call, result)
         return result
 
+    def kernel_function(
+        self, name: str, operands: Sequence[Any], arguments: dict[str, Any], compute: Callable[[], Any]
+    ) -> Any:
+        if self._call is not None or self._within:
+            return compute()
+        call = self._called(name, operands, arguments)
+        self._within = True
+        try:
+            result = compute()
+        finally:
+            self._within = False
+        if result is not None and result.device is self.device:
+            self._keep(call, result)
+        return result
+
+    def _called(self, name: str, operands: Sequence[Any], arguments: dict[str, Any]) -> Callable[..., OpCall]:
+        """A call but for its result, with operands as they are before it."""
+        kept = {key: self._argument(value) for key, value in arguments.items()}
+        return partial(OpCall, name, [self._argument(operand) for operand in operands], kept)
+
+    def _keep(self, call: Callable[..., OpCall], result: TensorBase) -> None:
+        operand = self.operand(result)
+        self.recording.nbytes[operand.value.buffer] = result.storage.nbytes
+        self.recording.calls.append(call(operand, _line()))
+
     def _argument(self, value: Any) -> Any:
-        """An argument of an op; indices as an operand, or as the array that they are."""
-        if not isinstance(value, Indices):
-            return value
-        tensor = value.tensor_operand()
-        return np.asarray(value.array) if tensor is None else self.operand(tensor)
+        """Tensors and the buffers of quantised weights as operands; indices as one, or as an array."""
+        if isinstance(value, QuantizedWeight):
+            buffers = {name: self.operand(buffer) for name, buffer in value.named_buffers()}
+            return {**buffers, "format": getattr(value, "format", None)}
+        if isinstance(value, Indices):
+            tensor = value.tensor_operand()
+            value = np.asarray(value.array) if tensor is None else tensor
+        listened = isinstance(value, TensorBase) and value.device is self.device
+        return self.operand(value) if listened else value
+
+    def operand(self, tensor: TensorBase) -> Operand:
+        operand = super().operand(tensor)
+        self.recording.dtypes[operand.value.buffer] = operand.dtype
+        return operand
+
+    def _listens(self, device: Device) -> bool:
+        """What the CPU computes, which gets nothing of the inputs, gives constants."""
+        return not self._is_beside(device) and super()._listens(device)
 
     def launching(
         self, device: Device, launch: Launch, writes: Sequence[bool], storages: Sequence[Storage]
     ) -> bool:
-        if self._call is None:
+        if self._call is None and not self._within:
             written = {self._number(s) for s, write in zip(storages, writes, strict=True) if write}
             if launch.shader.path == CHECK:
                 self.recording.calls.append(self._checked(launch, storages))
-            elif written != {self._copying}:
+            else:
                 self.recording.unheard.update(dict.fromkeys(written, _line()))
-            self._copying = -1
         return super().launching(device, launch, writes, storages)
-
-    def copying(self, target: TensorBase, source: TensorBase) -> None:
-        if self._call is None:
-            result = self.operand(target)
-            self._copying = result.value.buffer
-            self.recording.nbytes[self._copying] = target.storage.nbytes
-            self.recording.calls.append(OpCall("copy_", [self.operand(source)], {}, result, _line()))
 
     def _checked(self, launch: Launch, storages: Sequence[Storage]) -> OpCall:
         """The copy of indices: as an op of the axes that the program goes over."""
@@ -129,16 +163,15 @@ class OpRecorder(Tracer):
         source = Operand(values[0], sizes, kind, strides, push.x_offset)
         target = Operand(values[1], sizes, "int32", contiguous_strides(sizes))
         arguments = {"scale": push.scale, "size": push.size, "wraps": push.lowest < 0, "grid": grid}
+        arguments["ignores"] = bool(push.has_ignored)
         added = [target] if macros["ADD"] else []
         return OpCall("check_indices", [source, *added], arguments, target, _line())
 
     def filling(self, device: Device, storage: Storage, word: int, first: int, count: int) -> bool:
-        if self._call is None:
+        if self._call is None and not self._within:
             number = self._number(storage)
-            if first == 0 and 4 * count >= storage.nbytes:
-                self.recording.calls.append(BufferFill(number, word))
-            else:
-                self.recording.unheard[number] = _line()
+            self.recording.nbytes[number] = storage.nbytes
+            self.recording.calls.append(BufferFill(number, word, first, count))
         return super().filling(device, storage, word, first, count)
 
     def uploaded(self, device: Device, storage: Storage, array: NDArray) -> None:
@@ -176,7 +209,7 @@ def record(module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> CallReco
     recording = recorder.recording
     named = [*module.named_parameters(), *module.named_buffers()]
     recording.names = {recorder.number_of(tensor): name for name, tensor in named}
-    with lock, no_grad():
+    with lock, no_grad(), tensors[0].device:
         result = run(recorder, lambda: module(*args, **kwargs))
     if recorder.refusal:
         raise GraphError(f"[onnx.export] the module {recorder.refusal}; an ONNX graph cannot do that")

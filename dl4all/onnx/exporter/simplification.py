@@ -9,6 +9,8 @@ from dataclasses import replace
 from dl4all.onnx.exporter.writer import DraftNode
 from dl4all.onnx.graph import NDArray
 
+INT64 = 7  # in ONNX
+
 
 def simplified(
     nodes: Sequence[DraftNode], initializers: Mapping[str, NDArray], outputs: Sequence[str]
@@ -25,8 +27,8 @@ def simplified(
 
 
 def _joined(nodes: Sequence[DraftNode]) -> list[DraftNode]:
-    """Of two reshapes the second alone, and of two transposes one."""
-    made = {node.outputs[0]: node for node in nodes}
+    """Of two reshapes the second alone, of two transposes one, and indices of int64 that stay so."""
+    made = {output: node for node in nodes for output in node.outputs}
     result = []
     for node in nodes:
         before = made.get(node.inputs[0]) if node.inputs else None
@@ -35,6 +37,10 @@ def _joined(nodes: Sequence[DraftNode]) -> list[DraftNode]:
         elif before is not None and node.op_type == before.op_type == "Transpose":
             order = [before.attributes["perm"][axis] for axis in node.attributes["perm"]]
             node = replace(node, inputs=list(before.inputs), attributes={"perm": order})
+        elif before is not None and node.op_type == before.op_type == "Cast":
+            source = made.get(before.inputs[0])
+            if source is not None and source.op_type == "TopK" and node.attributes["to"] == INT64:
+                node = replace(node, op_type="Identity", inputs=list(before.inputs), attributes={})
         made[node.outputs[0]] = node
         result.append(node)
     return result

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from dl4all.errors import GraphError
-from dl4all.graph.ir.graph import Operand
+from dl4all.graph.ir.graph import Operand, Value
 from dl4all.onnx.dtypes import protobuf
 from dl4all.onnx.exporter.recording import BufferFill, CallRecording, OpCall
 from dl4all.onnx.exporter.views import View, view_steps
@@ -82,13 +83,9 @@ class GraphWriter:
     def write(self, output_names: Sequence[str]) -> GraphDraft:
         for call in self.recording.calls:
             if isinstance(call, BufferFill):
-                self._forget(call.buffer)
-                self.words[call.buffer] = call.word
+                self._filled(call)
                 continue
             self.line = call.line
-            if call.name == "copy_":
-                self._copied(call)
-                continue
             rule = WRITTEN.get(call.name)
             if rule is None:
                 raise self.refused(f"the op {call.name} has no form here")
@@ -103,41 +100,92 @@ class GraphWriter:
 
     # Values
 
-    def _copied(self, call: OpCall) -> None:
-        """A copy into a buffer, or a part of it."""
-        target = call.result
-        if target.value.buffer in self.known:
-            self.define(target, self.get(call.operands[0]))
-        else:
-            self.parts.setdefault(target.value.buffer, []).append((target, self.get(call.operands[0])))
+    def _filled(self, fill: BufferFill) -> None:
+        """A fill of a buffer, or of a part of it."""
+        if fill.first == 0 and 4 * fill.words >= self.recording.nbytes[fill.buffer]:
+            self._forget(fill.buffer)
+            self.words[fill.buffer] = fill.word
+            return
+        dtype = self.recording.dtypes[fill.buffer]
+        per_word = Fraction(4, np.dtype(dtype).itemsize)
+        shape = (int(fill.words * per_word),)
+        part = Operand(Value(fill.buffer, 0), shape, dtype, (1,), int(fill.first * per_word))
+        value = self.constant(_number_of(fill.word, dtype))
+        self.define(part, self.add("Expand", [value, self.ints(shape)]))
 
     def _forget(self, buffer: int) -> None:
         self.known.pop(buffer, None)
         self.parts.pop(buffer, None)
+        self._forget_views(buffer)
+
+    def _forget_views(self, buffer: int) -> None:
         self.views = {key: view for key, view in self.views.items() if key[0] != buffer}
 
     def _assemble(self, buffer: int) -> None:
         """Make one value of the parts that were copied into a buffer."""
         parts = self.parts.pop(buffer)
-        first = parts[0][0]
-        itemsize = np.dtype(first.dtype).itemsize
-        total = self.recording.nbytes[buffer] // itemsize
-        shape = _whole_shape(first, total)
+        total = self.recording.nbytes[buffer] // np.dtype(parts[0][0].dtype).itemsize
+        whole = self._joined(buffer, parts, _whole_shape(parts[0][0], total))
+        if whole is not None:
+            self.known[buffer] = [whole]
+            return
+        everything = Operand(parts[0][0].value, (total,), parts[0][0].dtype, (1,))
+        base = self.add("Expand", [self.constant(np.zeros((), everything.dtype)), self.ints([total])])
+        if buffer in self.recording.arrays or buffer in self.words:
+            base = self.get(everything)
+        self.known[buffer] = [Known(base, (total,))]
+        for part, name in parts:
+            self._overwrite(part, name)
+
+    def _joined(
+        self, buffer: int, parts: Sequence[tuple[Operand, str]], shape: tuple[int, ...]
+    ) -> Known | None:
+        """One value of parts that lie side by side, or of one part of a buffer that was filled."""
+        first, name = parts[0]
+        if any(len(part.shape) != len(shape) or not _fits(part, shape) for part, _ in parts):
+            return None
         starts = [_coordinates(part.offset, shape) for part, _ in parts]
-        word = self.words.get(buffer)
-        if len(parts) == 1 and (word is not None or tuple(first.shape) == shape):
-            name = (
-                parts[0][1]
-                if tuple(first.shape) == shape
-                else self._padded(first, parts[0][1], starts[0], shape)
-            )
-        else:
-            axes = [i for i in range(len(shape)) if any(part.shape[i] != shape[i] for part, _ in parts)]
-            if len(axes) != 1 or sum(part.shape[axes[0]] for part, _ in parts) != shape[axes[0]]:
-                raise self.refused("parts of a tensor are written that are no concatenation")
-            order = sorted(range(len(parts)), key=lambda i: starts[i][axes[0]])
-            name = self.add("Concat", [parts[i][1] for i in order], axis=axes[0])
-        self.known[buffer] = [Known(name, shape)]
+        if len(parts) == 1 and tuple(first.shape) == shape:
+            return Known(name, shape)
+        if len(parts) == 1 and buffer in self.words:
+            return Known(self._padded(first, name, starts[0], shape), shape)
+        axes = [i for i in range(len(shape)) if any(part.shape[i] != shape[i] for part, _ in parts)]
+        order = sorted(range(len(parts)), key=lambda i: starts[i])
+        if len(axes) != 1:
+            return None
+        [axis] = axes
+        ends = np.cumsum([parts[i][0].shape[axis] for i in order])
+        if [starts[i][axis] for i in order] != [0, *ends[:-1]] or ends[-1] != shape[axis]:
+            return None
+        return Known(self.add("Concat", [parts[i][1] for i in order], axis=axis), shape)
+
+    def _overwrite(self, part: Operand, name: str) -> None:
+        """Put a value into a part of a buffer: new elements of its value, by their positions."""
+        pieces = self.known[part.value.buffer]
+        piece = [piece for piece in pieces if piece.first <= part.offset][-1]
+        shape = [math.prod(piece.shape)]
+        data = self.add("Reshape", [piece.name, self.ints(shape)])
+        places = self.positions(part.shape, part.strides, part.offset - piece.first)
+        places, updates = (self.add("Reshape", [one, self.ints([-1])]) for one in (places, name))
+        changed = self.add("ScatterElements", [data, places, updates], axis=0)
+        new = Known(self.add("Reshape", [changed, self.ints(piece.shape)]), piece.shape, piece.first)
+        self.known[part.value.buffer] = [new if one is piece else one for one in pieces]
+        self._forget_views(part.value.buffer)
+
+    def positions(self, shape: Sequence[int], strides: Sequence[int], offset: int) -> str:
+        """Where the elements of a view lie, as int64 of its shape."""
+        name = self.ints([offset])
+        for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
+            if size > 1 and stride:
+                name = self.add("Add", [name, self.steps(size, stride, len(shape) - axis - 1)])
+        return self.add("Expand", [name, self.ints(shape)]) if shape else self.add("Squeeze", [name])
+
+    def steps(self, size: int, stride: int, behind: int) -> str:
+        """0, the stride, twice the stride, ... along an axis with some axes behind it."""
+        first, last, step = self.constant(np.array(0)), self.ints([size]), self.constant(np.array(1))
+        name = self.add("Range", [first, self.add("Squeeze", [last]), step])
+        name = self.add("Mul", [name, self.ints([stride])])
+        return self.add("Unsqueeze", [name, self.ints(range(1, behind + 1))]) if behind else name
 
     def _padded(self, part: Operand, name: str, start: Sequence[int], shape: Sequence[int]) -> str:
         """A part with what the buffer was filled with around it."""
@@ -153,23 +201,32 @@ class GraphWriter:
     def define(self, operand: Operand, name: str) -> None:
         """Say that the elements of an op's result are a value's."""
         buffer, shape = operand.value.buffer, tuple(operand.shape)
-        whole = tuple(operand.strides) == tuple(contiguous_strides(operand.shape))
-        old = self.known.get(buffer)
-        if not whole or (old is not None and math.prod(old[0].shape) != math.prod(shape)):
-            raise GraphError(
-                f"[onnx.export] a part of a tensor is written in place (called at {self.line}); "
-                "an ONNX graph has no such writes: make a new tensor instead"
-            )
-        self.define_pieces(operand, [(name, shape)])
+        if buffer in self.recording.names:
+            owned = self.recording.names[buffer]
+            raise self.refused(f"the module changes its own {owned!r}, and a graph keeps no state")
+        count, itemsize = math.prod(shape), np.dtype(operand.dtype).itemsize
+        if buffer in self.known:
+            whole = count >= sum(math.prod(piece.shape) for piece in self.known[buffer])
+        else:  # memory comes in words
+            whole = count == 0 or 4 * -(-count * itemsize // 4) >= self.recording.nbytes.get(buffer, 0)
+        ordered, order = _ordered(operand)
+        if whole and _fits(operand, shape):
+            self.define_pieces(operand, [(name, shape)])
+        elif whole and _fits(ordered, ordered.shape):
+            self.define_pieces(operand, [(self.add("Transpose", [name], perm=order), tuple(ordered.shape))])
+        elif buffer in self.known:
+            self._overwrite(operand, name)
+        else:
+            self.parts.setdefault(buffer, []).append((operand, name))
 
     def define_pieces(self, operand: Operand, pieces: Sequence[tuple[str, tuple[int, ...]]]) -> None:
         """Say that a result is made of values, one after the other."""
         buffer, first = operand.value.buffer, operand.offset
+        self._forget(buffer)
         self.known[buffer] = []
         for name, shape in pieces:
             self.known[buffer].append(Known(name, shape, first))
             first += math.prod(shape)
-        self.views = {key: view for key, view in self.views.items() if key[0] != buffer}
 
     def get(self, operand: Any, like: str = "float32") -> str:
         """The value of an operand; numbers become constants of the dtype `like`."""
@@ -214,12 +271,15 @@ class GraphWriter:
                     return viewed
             if buffer in self.words and math.prod(operand.shape) > 1:
                 return self.add("Expand", [self.constant(array.reshape(-1)[0]), self.ints(operand.shape)])
-            return self.constant(array)
+            repeated = [n > 1 and s == 0 for n, s in zip(operand.shape, operand.strides, strict=True)]
+            once = self.constant(array[tuple(slice(1) if r else slice(None) for r in repeated)])
+            return self.add("Expand", [once, self.ints(operand.shape)]) if any(repeated) else once
         known = [piece for piece in self.known[buffer] if piece.first <= operand.offset][-1]
         view = View(tuple(operand.shape), tuple(operand.strides), operand.offset - known.first)
         steps = view_steps(known.shape, view)
-        if steps is None:
-            raise GraphError(f"[onnx.export] a view has no ONNX form: {view} (called at {self.line})")
+        if steps is None:  # the axes are in no nest: windows that overlap, diagonals
+            elements = self.add("Reshape", [known.name, self.ints([-1])])
+            return self.add("Gather", [elements, self.positions(*view)], axis=0)
         return self.stepped(known.name, steps)
 
     def _weight(self, name: str, operand: Operand) -> str | None:
@@ -294,6 +354,19 @@ def _number_of(word: int, dtype: str) -> NDArray:
     size = np.dtype(dtype).itemsize
     found: NDArray = np.tile(np.array([word], np.uint32), 2).view(np.uint8)[:size].view(dtype).reshape(())
     return found
+
+
+def _ordered(operand: Operand) -> tuple[Operand, list[int]]:
+    """An operand with its axes as they lie in memory, and which of its axes these are."""
+    order = sorted(range(len(operand.shape)), key=lambda i: (operand.shape[i] == 1, -operand.strides[i]))
+    shape, strides = (tuple(of[i] for i in order) for of in (operand.shape, operand.strides))
+    return replace(operand, shape=shape, strides=strides), order
+
+
+def _fits(part: Operand, shape: Sequence[int]) -> bool:
+    """Whether a part is a box of a contiguous tensor of a shape."""
+    strides = contiguous_strides(tuple(shape))
+    return all(n == 1 or s == w for n, s, w in zip(part.shape, part.strides, strides, strict=True))
 
 
 def _whole_shape(part: Operand, total: int) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from dl4all.ops.core.kernels.kernel_function import kernel_function
 from dl4all.ops.core.kernels.launch import check_rounds, run, shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, empty
@@ -189,6 +190,7 @@ def group_plan(pairs: TensorBase, size: int) -> TensorBase:
     return plan
 
 
+@kernel_function("last_occurrences")
 def last_occurrences(index: TensorBase, size: int) -> TensorBase:
     """Indices below `size` with all but the last occurrence of each value replaced by -1."""
     cls, device, count = type(index).result_class, index.device, index.numel()

@@ -11,6 +11,7 @@ import numpy as np
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
+from dl4all.ops.core.kernels.kernel_function import kernel_function
 from dl4all.ops.core.limits import check_shape, host_memory, integer
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import Array, TensorBase, contiguous_strides, from_host
@@ -118,6 +119,7 @@ def one_hot(input: Array, num_classes: int = -1) -> Array:
         return from_host(type(input).result_class, table, input.device, copy=False)
 
 
+@kernel_function("one_hot")
 def _one_hot_on_device(input: TensorBase, num_classes: int) -> TensorBase | None:
     """:func:`one_hot` by kernels; None where they do not take the input."""
     shape = check_shape("one_hot", (*input.shape, num_classes))

@@ -13,6 +13,7 @@ from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
+from dl4all.ops.core.kernels.kernel_function import kernel_function
 from dl4all.ops.core.kernels.launch import NoKernel, run, shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, Kernel, Result, empty, example, op, primitives
@@ -385,20 +386,24 @@ def _run_put_rows(out: TensorBase, input: TensorBase, source: TensorBase, index:
     write_rows(out, source, Indices.of(index).last_occurrences(input.shape[0]))
 
 
-def write_rows(target: TensorBase, source: TensorBase, indices: Indices) -> None:
+@kernel_function("put_rows")
+def write_rows(target: TensorBase, source: TensorBase, indices: Indices) -> TensorBase:
     """Write rows to contiguous memory; on other devices than the CPU no index may occur twice.
+
+    Returns:
+        The target.
 
     Raises:
         NoKernel: rows of less than a word's elements do not fill words; nothing was written.
     """
-    rows = broadcast_view(source, (len(indices), target.shape[-1]))
+    matrix, rows = target, broadcast_view(source, (len(indices), target.shape[-1]))
     if 0 in rows.shape:
-        return
+        return target
     if rows.dtype != target.dtype:
         rows = primitives.cast(rows, target.dtype.name)
     if target.device.is_host:
         host_work("write_rows", _write_rows, [rows, indices.on(target)], [target], kernel=WRITE_ON_HOST)
-        return
+        return target
     if target.dtype.itemsize < 4:
         words = _words_of_rows(target), _words_of_rows(contiguous(rows))
         if words[0] is None or words[1] is None:
@@ -407,6 +412,7 @@ def write_rows(target: TensorBase, source: TensorBase, indices: Indices) -> None
     push = PUT_ROWS_PUSH.pack(rows.numel(), rows.offset, *rows.strides, target.offset, rows.shape[1])
     code = PUT_ROWS[target.dtype.itemsize]
     run(code, strided_grid(rows.numel(), WORKGROUP), push, rows, indices.on(target), target)
+    return matrix
 
 
 def _write_rows(rows: Any, index: Any, target: Any) -> None:

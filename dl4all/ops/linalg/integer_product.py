@@ -9,6 +9,7 @@ import numpy as np
 from dl4all.errors import DTypeError, ShapeError, TooLargeError
 from dl4all.ops.core.dtypes import INT8, INT32, UINT8
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
+from dl4all.ops.core.kernels.kernel_function import kernel_function
 from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, ceil_div, run, shader
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, empty
@@ -36,6 +37,7 @@ TILES = {dtype: shader("linalg/integer_tiles.comp", SIGNED=int(dtype == INT8)) f
 SHARED.extend((*ROWS.values(), *TILES.values()))
 
 
+@kernel_function("integer_product")
 def integer_product(input: TensorBase, weight: TensorBase) -> Any:
     """``input @ weight.T`` of integers, in int32, which wraps around beyond 2**31.
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
+from dl4all.ops.core.kernels.kernel_function import kernel_function
 from dl4all.ops.core.kernels.launch import shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, primitives
@@ -26,7 +27,7 @@ from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
 from dl4all.ops.memory.transfer import move
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler import fallback, listeners
+from dl4all.scheduler import fallback
 from dl4all.scheduler.device.programs import Launch
 
 T = TypeVar("T", bound=TensorBase)
@@ -106,11 +107,16 @@ def copy_into(target: TensorBase, source: TensorBase) -> None:
         source = _cast_without_gradient(source, target.dtype)
     if source.storage is target.storage:  # one dispatch may not read what it writes
         source = fresh_copy(source)
-    listeners.copying(target, source)
+    _overwrite_on_device(source, target=target)
+
+
+@kernel_function("copy_")
+def _overwrite_on_device(source: TensorBase, *, target: TensorBase) -> TensorBase:
     cause = _copy_on_device(target, source)
     if cause is not None:
         with fallback.on_host("copy_", target.device, cause):
             _copy_through_host(target, source)
+    return target
 
 
 def overwrite(target: TensorBase, source: TensorBase) -> None:

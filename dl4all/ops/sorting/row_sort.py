@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.ops.core.kernels.kernel_function import kernel_function
 from dl4all.ops.core.kernels.launch import ceil_div, run, shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED
@@ -52,6 +53,7 @@ INDICES = shader("sorting/indices.comp")
 SHARED.extend((*RANK.values(), *TILE.values(), *PAIRS.values(), HIGH_PAIRS, COUNT, STARTS, MOVE, INDICES))
 
 
+@kernel_function("row_order")
 def row_order(x: TensorBase, keep: int, *, descending: bool = False) -> TensorBase:
     """The indices in their rows of the `keep` first elements of each sorted row.
 

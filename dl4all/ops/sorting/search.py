@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.kernels.kernel_function import kernel_function
 from dl4all.ops.core.kernels.launch import run, shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, empty
@@ -22,6 +23,7 @@ MEDIAN = {key: shader("sorting/median.comp", KEY=key) for key in TYPES}
 SHARED.extend((*SEARCH.values(), *MEDIAN.values()))
 
 
+@kernel_function("insertion_points")
 def insertion_points(sequence: TensorBase, values: TensorBase, *, right: bool) -> Any:
     """The positions at which values can be inserted into ascending rows; nan counts as the largest.
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from dl4all.ops.core import tape
 from dl4all.ops.core.dtypes import DTYPES, HALVES
+from dl4all.ops.core.kernels.kernel_function import kernel_function
 from dl4all.ops.core.kernels.launch import as_bits, ceil_div, run, shader, strided_grid
 from dl4all.ops.core.kernels.push_block import PushBlock
 from dl4all.ops.core.op import SHARED, empty, primitives
@@ -32,6 +33,7 @@ SHARED.extend((WIDE, *SELECT.values(), *PLACE.values()))
 
 
 @reads("input")
+@kernel_function("select_in_rows")
 def select_in_rows(input: Any, indices: TensorBase) -> Any:
     """The elements of each row that indices name: ``result[row, j] = input[row, indices[row, j]]``.
 
@@ -98,6 +100,7 @@ def place_in_rows(input: Any, indices: TensorBase, size: int) -> Any:
     return result
 
 
+@kernel_function("wide_indices")
 def wide_indices(indices: TensorBase) -> Any:
     """Contiguous indices of the kernels as those of users: int64."""
     count = indices.numel()
