@@ -71,11 +71,10 @@ def compared(folder: Path, options: dict[str, Any], limit: float = LIMIT) -> str
         assert np.array_equal(found[0], found[rank])
         theirs = json.loads((folder / f"{rank}.json").read_text())
         assert len(theirs) == len(rows)
-        for ours, own in zip(
-            rows, theirs, strict=True
-        ):  # sums over all samples: none is lost or counted twice
-            # rounding of scores around 10 is that of losses near 0
-            assert own == pytest.approx(ours, rel=1e-5, abs=2e-6)
+        # Sums over all samples: none is lost or counted twice. First weights that differ by 1e-7 of themselves,
+        # within one process, lead to losses that differ by up to 2.2e-5; a lost sample is some 1e-2 of a loss.
+        for ours, own in zip(rows, theirs, strict=True):
+            assert own == pytest.approx(ours, rel=5e-5, abs=2e-6)
     written = (folder / "elastic" / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["epoch"] for line in written] == list(range(1, options["epochs"] + 1))
     return ended.output
@@ -130,7 +129,7 @@ def test_a_cut_link(tmp_path: Path) -> None:
     """The host with the lighthouse goes on alone; the other one joins again when the link is back."""
     options = {"epochs": 80, "stages": ["never"], "lr": 0.002}  # epochs take a second each
     elastic_program.train(tmp_path, {**options, "stages": []}, distributed=False)
-    running: list[subprocess.Popen[str]] = []
+    running: list[subprocess.Popen[bytes]] = []
     with linked_hosts() as names:
         try:
             for number, name in enumerate(names):
@@ -138,27 +137,26 @@ def test_a_cut_link(tmp_path: Path) -> None:
                 folder.mkdir()
                 command = ["ip", "netns", "exec", name, sys.executable, "-m", "dl4all", "launch", "--elastic"]
                 command += ["--node-rank", str(number), "--rdzv-endpoint", "10.77.1.1:29510"]
-                command += [
-                    "--max-restarts",
-                    "50",
-                    elastic_program.__file__,
-                    str(folder),
-                    json.dumps(options),
-                ]
+                command += ["--max-restarts", "50", elastic_program.__file__, str(folder)]
                 environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-                running.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+                with (tmp_path / f"{name}.log").open("w") as log:  # a pipe that nobody reads would fill up
+                    running.append(
+                        subprocess.Popen([*command, json.dumps(options)], env=environment, stderr=log)
+                    )
             time.sleep(15)
             subprocess.run(["ip", "-n", names[1], "link", "set", "link0", "down"], check=True)
             time.sleep(20)
             subprocess.run(["ip", "-n", names[1], "link", "set", "link0", "up"], check=True)
-            said = [process.communicate(timeout=LIMIT)[1] for process in running]
+            for process in running:
+                process.wait(LIMIT)
+            said = [(tmp_path / f"{name}.log").read_text() for name in names]
             assert [process.returncode for process in running] == [0, 0], said
         finally:
             for process in running:
                 process.terminate()
                 process.wait()
-    assert "is computed anew" in said[0]
-    assert "is started again" in said[1]
+    assert "is started again" in said[1]  # whether the cut met a step of the first one is chance
+    assert not any("[INFO]" in text for text in said)  # torchft's own log
     expected, first, second = (np.load(tmp_path / f) for f in ("alone.npy", *(f"{n}/0.npy" for n in names)))
     assert np.array_equal(first, second)
     assert np.linalg.norm(first - expected) <= 1e-6 * np.linalg.norm(expected)

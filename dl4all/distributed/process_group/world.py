@@ -66,8 +66,8 @@ def connect(
         )
     package, extra = EXTRAS[name]
     try:
+        module = import_module(f"dl4all.distributed.process_group.{name}")  # first: it silences torchft's log
         import_module(package)
-        module = import_module(f"dl4all.distributed.process_group.{name}")
     except (ImportError, RuntimeError) as error:  # mpi4py raises the latter where there is no MPI
         raise BackendMissingError(
             f"[init_process_group] the backend {name!r} needs {package}: "
