@@ -105,11 +105,46 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
+def small_bert() -> bytes:
+    """Attention over 16 features, which shows what calls cost."""
+    content: bytes = exported("bert")[0]
+    return content
+
+
+def bert_tiny() -> bytes:
+    """The smallest of BERT's published sizes (Turc and others, 2019, https://arxiv.org/abs/1908.08962)."""
+    import transformers
+
+    torch.manual_seed(0)
+    sizes: Any = {
+        "hidden_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 512,
+    }
+    made: Any = transformers.BertModel(transformers.BertConfig(**sizes))
+    ids = torch.randint(0, 30000, (1, WORDS))
+    names = ["input_ids", "attention_mask"]
+    file: Any = io.BytesIO()
+    axes = {name: {0: "batch", 1: "length"} for name in names}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            made.eval(), (ids, torch.ones_like(ids)), file, input_names=names, output_names=["states"],
+            dynamic_axes=axes, opset_version=17, dynamo=False,
+        )  # fmt: skip
+    written: bytes = file.getvalue()
+    return written
+
+
+WORDS = 128  # of bert_tiny's text
+FILES: dict[str, Callable[[], bytes]] = {"bert": small_bert, "bert_tiny": bert_tiny}
+
+
 def network(name: str) -> bytes:
     """The file of a network that people run."""
-    if name == "bert":
-        content: bytes = exported("bert")[0]
-        return content
+    if name in FILES:
+        return FILES[name]()
     make, shape = NETWORKS[name]
     torch.manual_seed(0)
     x, made = torch.randn(shape), make()
@@ -158,7 +193,7 @@ def loading(tiny: Path, path: Path, device: str) -> tuple[float, float]:
 
 @click.command()
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False))
-@click.option("--only", multiple=True, type=click.Choice([*NETWORKS, "bert"]), help="All unless given.")
+@click.option("--only", multiple=True, type=click.Choice([*NETWORKS, *FILES]), help="All unless given.")
 @click.option("--threads", "count", type=click.IntRange(min=1), help="Of both libraries.")
 @click.option("--device", "names", multiple=True, default=["cpu"], show_default=True)
 @click.option("--size", multiple=True, metavar="NAME=N", help="Sizes that files leave open; 1 unless given.")
@@ -174,8 +209,9 @@ def main(
     """Compare ONNX FILES with ONNX Runtime."""
     count = threads.hold(count)
     contents = {Path(file).stem: Path(file).read_bytes() for file in files}
-    contents = contents or {name: network(name) for name in only or (*NETWORKS, "bert")}
-    shapes = {name: shape for name, (_, shape) in NETWORKS.items() if not files}
+    contents = contents or {name: network(name) for name in only or (*NETWORKS, *FILES)}
+    opened = {name: {"batch": shape[0]} for name, (_, shape) in NETWORKS.items()}
+    opened = {} if files else {**opened, "bert_tiny": {"length": WORDS}}
     ratios: dict[str, list[float]] = {device: [] for device in names}
     folder = Path(tempfile.mkdtemp())
     tiny = folder / "tiny.onnx"
@@ -188,8 +224,7 @@ def main(
         for device in names:
             loaded, grown = loading(tiny, path, device)
             module = dl.onnx.load(path, device=device)
-            sizes = {"batch": shapes[name][0]} if name in shapes else {}
-            arrays = inputs_of(module, sizes | sizes_of(size))
+            arrays = inputs_of(module, opened.get(name, {}) | sizes_of(size))
             tensors = {n: dl.tensor(array, device=device) for n, array in arrays.items()}
 
             def own(module: Any = module, tensors: Any = tensors) -> Any:

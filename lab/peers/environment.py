@@ -48,8 +48,11 @@ class InstallError(Exception):
 def interpreter(name: str) -> str:
     """The Python that runs a peer, after installing what it needs. InstallError where that fails."""
     needs = PEERS[name].requirements
-    if not needs:
-        return sys.executable
+    return environment(name, needs) if needs else sys.executable
+
+
+def environment(name: str, needs: tuple[str, ...]) -> str:
+    """The Python of a virtual environment with some packages. InstallError where they cannot be installed."""
     folder = file_cache.folder() / "peers" / name
     stamp = folder / "installed.txt"
     wanted = "\n".join((sys.version, *needs))

@@ -71,8 +71,8 @@ def compared(folder: Path, options: dict[str, Any], limit: float = LIMIT) -> str
         assert np.array_equal(found[0], found[rank])
         theirs = json.loads((folder / f"{rank}.json").read_text())
         assert len(theirs) == len(rows)
-        # Sums over all samples: none is lost or counted twice. First weights that differ by 1e-7 of themselves,
-        # within one process, lead to losses that differ by up to 2.2e-5; a lost sample is some 1e-2 of a loss.
+        # Sums over all samples: none is lost or counted twice. Within one process, first weights that differ
+        # by 1e-7 of themselves lead to losses that differ by 2.2e-5; a lost sample is some 1e-2 of a loss.
         for ours, own in zip(rows, theirs, strict=True):
             assert own == pytest.approx(ours, rel=5e-5, abs=2e-6)
     written = (folder / "elastic" / "history.jsonl").read_text().splitlines()

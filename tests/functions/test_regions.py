@@ -52,7 +52,9 @@ def test_boxes_that_are_kept(count: int, threshold: float, device: str) -> None:
     for one in range(3):
         places = np.flatnonzero(classes == one)
         expected += [int(places[i]) for i in chosen(corners[places], scores[places], threshold)]
-    assert dl.ops.batched_nms(given, values, kinds, threshold).tolist() == sorted(expected, key=lambda i: -scores[i])
+    assert dl.ops.batched_nms(given, values, kinds, threshold).tolist() == sorted(
+        expected, key=lambda i: -scores[i]
+    )
 
 
 def test_overlaps(device: str) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+import torch
 
 import dl4all as dl
 from tests.support.exported_networks import NETWORKS, exported, other_sizes
-from tests.support.onnx_models import error, reference
+from tests.support.onnx_models import error, node, reference, value
 from tests.support.subcases import FULL, each
 
 TOLERANCE = 5e-6  # of the largest result
@@ -124,3 +127,60 @@ def test_batch_norms_are_folded_and_shapes_are_not_waited_for() -> None:
             node.op_type in ("Shape", "Gather", "Unsqueeze", "Constant") for node in module.graph.nodes
         )
         assert shapes < sum(1 for node in onnx.load_from_string(content).graph.node), name
+
+
+class Detector(torch.nn.Module):
+    """Boxes around the cells of a grid, and scores of their classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 3, 2, 1), torch.nn.BatchNorm2d(8), torch.nn.SiLU(),
+            torch.nn.Conv2d(8, 16, 3, 2, 1), torch.nn.ReLU(),
+        )  # fmt: skip
+        self.sides, self.classes = torch.nn.Conv2d(16, 4, 1), torch.nn.Conv2d(16, 3, 1)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        features = self.features(x)
+        height, width = features.shape[2:]
+        sides = self.sides(features).flatten(2).exp() * 2
+        y = torch.arange(height).repeat_interleave(width)
+        z = torch.arange(width).repeat(height)
+        boxes = torch.stack([y - sides[:, 0], z - sides[:, 1], y + sides[:, 2], z + sides[:, 3]], -1)
+        return boxes, self.classes(features).flatten(2).sigmoid()
+
+
+def test_a_detector_that_chooses_boxes(device: str) -> None:
+    torch.manual_seed(0)
+    axes = {"x": {0: "batch", 2: "height", 3: "width"}}
+    file: Any = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            Detector().eval(), (torch.randn(2, 3, 32, 32),), file, input_names=["x"],
+            output_names=["boxes", "scores"], dynamic_axes=axes, opset_version=17, dynamo=False,
+        )  # fmt: skip
+    proto = onnx.load_from_string(file.getvalue())
+    for name, number in (("most", np.int64(5)), ("overlap", np.float32(0.4)), ("least", np.float32(0.45))):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array([number]), name))
+    names = "boxes scores most overlap least"
+    proto.graph.node.append(node("NonMaxSuppression", names, "selected"))
+    columns = onnx.numpy_helper.from_array(np.array([0, 2]), "columns")
+    proto.graph.initializer.append(columns)
+    proto.graph.node.append(node("Gather", "selected columns", "places", axis=1))
+    proto.graph.node.append(node("GatherND", "boxes places", "chosen"))
+    proto.graph.output.append(value("selected", np.int64, ["kept", 3]))
+    proto.graph.output.append(value("chosen", np.float32, ["kept", 4]))
+    onnx.checker.check_model(proto, full_check=True)
+    content = proto.SerializeToString()
+    module = dl.onnx.load(content, device=device)
+    for shape in ((2, 3, 32, 32), (1, 3, 45, 27), (3, 3, 64, 40)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        wanted = reference(content, {"x": x})
+        with dl.no_grad():
+            got = module(x)
+        assert len(wanted[2]) > shape[0]
+        for one, other in zip(got, wanted, strict=True):
+            assert one.shape == other.shape
+            assert error(one, other) < TOLERANCE
+    assert "NonMaxSuppression" in module.waits
