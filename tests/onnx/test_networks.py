@@ -15,7 +15,7 @@ import torch
 
 import dl4all as dl
 from tests.support.exported_networks import NETWORKS, exported, other_sizes
-from tests.support.onnx_models import error, node, reference, value
+from tests.support.onnx_models import error, model, node, reference, value
 from tests.support.subcases import FULL, each
 
 TOLERANCE = 5e-6  # of the largest result
@@ -184,3 +184,15 @@ def test_a_detector_that_chooses_boxes(device: str) -> None:
             assert one.shape == other.shape
             assert error(one, other) < TOLERANCE
     assert "NonMaxSuppression" in module.waits
+
+
+@each("kind", ["AveragePool", "MaxPool"])
+def test_a_window_larger_than_the_image(kind: str, device: str) -> None:
+    """As a pool over 1,280 by 1,280 elements that ends transformers' EfficientNet."""
+    more = {"count_include_pad": 1, "pads": [1, 0, 1, 0]} if kind == "AveragePool" else {}
+    nodes = [node(kind, "x", "y", kernel_shape=[5, 7], strides=[5, 7], ceil_mode=1, **more)]
+    content = model(nodes, [value("x", np.float32, [2, 3, "h", "w"])], [value("y")]).SerializeToString()
+    for shape in ((2, 3, 2, 3), (2, 3, 3, 8), (2, 3, 9, 4)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        [wanted] = reference(content, {"x": x})
+        assert error(dl.onnx.load(content, device=device)(x), wanted) < TOLERANCE

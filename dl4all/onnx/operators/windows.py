@@ -90,13 +90,17 @@ def windows_of(call: Call, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> W
         low, high = (less, more) if auto == "SAME_UPPER" else (more, less)
     elif auto == "VALID":
         low = high = (0,) * axes
-    counts = []
-    for size, s, extent, before, after in zip(sizes, stride, extents, low, high, strict=True):
+    counts, cut = [], list(kernel)
+    for axis, (size, s, extent, before, after) in enumerate(
+        zip(sizes, stride, extents, low, high, strict=True)
+    ):
         room = size + before + after - extent
+        if -s < room < 0 and call.flag("ceil_mode") and dilation[axis] == 1:
+            room, cut[axis] = 0, kernel[axis] + room  # one window, that ends behind everything
         if room < 0:
             raise ShapeError(f"windows {kernel} do not fit the sizes {sizes} with padding {low} and {high}")
         count = room // s + 1
         if call.flag("ceil_mode") and room % s and count * s < size + before:
             count += 1  # a window that begins within the input or its padding, and ends behind them
         counts.append(count)
-    return Windows(sizes, kernel, stride, dilation, low, high, tuple(counts))
+    return Windows(sizes, tuple(cut), stride, dilation, low, high, tuple(counts))

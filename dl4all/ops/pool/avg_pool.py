@@ -80,6 +80,7 @@ def _run_avg_pool2d(out: TensorBase, input: TensorBase, **arguments: Any) -> Non
         example((1, 2, 7, 5), kernel_size=(2, 3), stride=None, count_include_pad=False),
         example((2, 1, 6, 5), kernel_size=3, stride=2, padding=1, ceil_mode=True, count_include_pad=False),
         example((1, 2, 5, 6), kernel_size=3, stride=2, padding=1, ceil_mode=True),
+        example((1, 2, 2, 3), kernel_size=(5, 7), padding=(1, 0), ceil_mode=True),
         example((1, 1, 4, 4), kernel_size=2, divisor_override=3),
         example((0, 3, 5, 5), kernel_size=2),
     ),

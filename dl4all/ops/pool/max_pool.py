@@ -159,6 +159,7 @@ def _run_max_pool2d(out: TensorBase, input: TensorBase, **arguments: Any) -> Non
         example((1, 2, 7, 9), kernel_size=(2, 3), stride=None),
         example((2, 1, 11, 17), kernel_size=(3, 2), stride=(1, 3), padding=(1, 0), dilation=(2, 3)),
         example((2, 2, 6, 4), kernel_size=3, stride=2, padding=1, ceil_mode=True),
+        example((1, 2, 2, 3), kernel_size=(5, 7), padding=(1, 0), ceil_mode=True),
         example((1, 1, 1, 1), kernel_size=1),
         example((0, 3, 5, 5), kernel_size=2),
     ),

@@ -112,6 +112,8 @@ def sliding(
             for extent, pad, step in zip(size, win.before, win.stride, strict=True)
         )
         out_size = tuple(map(min, checked_output_size(op, shape, replace(win, behind=behind)), starts_inside))
+        whole = tuple(map(min, win.kernel, win.padded_size(size)))
+        win = replace(win, kernel=whole)  # where there is a single one, which would reach farther
     else:
         out_size = checked_output_size(op, shape, win)
     return Pooling(size, out_size, win, ceil_mode, include_pad, divisor)
