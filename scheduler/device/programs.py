@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dl4all.errors import PipelineError, ShaderError, TooLargeError
 from dl4all.runtime import spirv
 from dl4all.runtime.bounded_dict import BoundedDict
+from dl4all.runtime.compile_notice import compiling
 from dl4all.runtime.protocols import Backend, Grid, Program
 from dl4all.runtime.requirements import check_bindings
 from dl4all.runtime.spirv import SpirvModule
@@ -75,7 +76,8 @@ class Programs:
                 raise PipelineError(self._refused[key])
             if self._before_compiling is not None:
                 self._before_compiling()
-            module = spirv.load(launch.shader)
+            with compiling(self._backend.info.names[0]):
+                module = spirv.load(launch.shader)
             if not all(0 <= constant < 2**32 for constant in launch.constants):
                 raise TooLargeError(
                     f"[{launch.shader.path}] a constant of {launch.constants} has more than 32 bits; use "
@@ -84,7 +86,8 @@ class Programs:
             check_bindings(module)  # a mistake in the shader or the launch is no fault of the driver
             _check_interface(launch, module, bindings)
             self._make_room()
-            program = self._compiled[key] = self._build(launch, module)
+            with compiling(self._backend.info.names[0]):
+                program = self._compiled[key] = self._build(launch, module)
         else:
             _check_interface(launch, program.module, bindings)
         return program

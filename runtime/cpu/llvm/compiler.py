@@ -16,6 +16,7 @@ from typing import Any
 
 from dl4all.errors import ShaderError
 from dl4all.runtime import fork
+from dl4all.runtime.compile_notice import compiling
 from dl4all.runtime.cpu.llvm import target
 from dl4all.runtime.cpu.llvm.target import Target
 from dl4all.runtime.records import file_cache
@@ -64,7 +65,8 @@ class LlvmCompiler:
             else:
                 for name, symbol in symbols.items():
                     text = re.sub(rf"@{name}\b", f"@{symbol}", text)
-                code = self._compile(text, names[0])
+                with compiling("cpu"):
+                    code = self._compile(text, names[0])
                 self.compiled += 1
                 file_cache.try_write(file, head + code)
                 found = self._load(code, symbols)

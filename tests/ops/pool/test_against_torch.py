@@ -161,6 +161,19 @@ def test_max_pool2d_of_special_values(device: str) -> None:
             np.testing.assert_array_equal(indices.numpy(), expected[1].numpy())
 
 
+@pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])
+def test_windows_larger_than_the_image(name: str, device: str) -> None:
+    """A single window, of which the image, or what is padded, is a part."""
+    for shape, kernel, stride, padding in (
+        ((2, 3, 2, 3), (5, 7), None, (1, 0)), ((1, 2, 3, 3), (7, 7), (6, 7), (3, 2)),
+        ((2, 1, 5, 2), (2, 1280), None, 0), ((1, 3, 4, 9), (6, 4), (3, 2), (2, 1)),
+    ):  # fmt: skip
+        x = numbers(generator(shape), shape)
+        arguments: dict[str, Any] = {"kernel_size": kernel, "stride": stride, "padding": padding}
+        arguments["ceil_mode"] = True
+        compare_with_torch(device, getattr(ours, name), getattr(theirs, name), x, **arguments)
+
+
 INDICES: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
     ("max_pool1d", (2, 3, 13), {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 2}),
     ("max_pool2d", (2, 3, 7, 6), {"kernel_size": (2, 3), "ceil_mode": True}),
