@@ -276,6 +276,13 @@ REFUSALS: list[tuple[Callable[[], Any], dict[str, Any], type[Exception], str]] =
     (lambda: FunctionModule(lambda x: x.median(1)[0]), {}, GraphError, "by something that is no op" + HERE),
     (lambda: FunctionModule(lambda x: x.cumprod(1)), {}, GraphError, "a form from opset 26 on" + HERE),
     (lambda: FunctionModule(dl.digamma), {}, GraphError, "the op digamma has no form here" + HERE),
+    (lambda: FunctionModule(lambda x: x[:, dl.randperm(4)]), {}, GraphError, "draws random numbers" + HERE),
+    (
+        lambda: FunctionModule(lambda x: x * dl.rand(4, device="cpu")),
+        {},
+        GraphError,
+        r"put on a device by name meets the inputs: .*device=x\.device",
+    ),
     (lambda: FunctionModule(lambda x: 3), {}, GraphError, "as the result, got int"),
     (lambda: FunctionModule(lambda x: x.std(0)), OPEN, GraphError, "another one at another size" + HERE),
     (lambda: FunctionModule(lambda x: x[: len(x) // 2] * 2), OPEN, GraphError, "in a way that is not found"),

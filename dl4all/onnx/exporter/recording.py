@@ -16,16 +16,19 @@ from dl4all.errors import GraphError
 from dl4all.graph.ir.graph import Operand, Value
 from dl4all.graph.tracing.trace import Tracer, run
 from dl4all.onnx.graph import NDArray
+from dl4all.ops.core.arguments.mixed_devices import MixedDevices
 from dl4all.ops.core.op import Op
 from dl4all.ops.core.tensor_base import TensorBase, contiguous_strides
 from dl4all.ops.indexing.device_indices import AXES, CHECK_PUSH
 from dl4all.ops.indexing.indices import Indices
+from dl4all.ops.random.generator import RANDOM
 from dl4all.quantization.weights import QuantizedWeight
 from dl4all.runtime.null.backend import NullBackend, describe
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
 from dl4all.scheduler.index_errors import calling_line
 from dl4all.scheduler.listeners.capture import lock
+from dl4all.scheduler.push_constants import Again
 
 MOST_BYTES = 2**32 - 4  # of one buffer
 CHECK = "indexing/check_indices.comp"
@@ -139,6 +142,11 @@ class OpRecorder(Tracer):
         """What the CPU computes, which gets nothing of the inputs, gives constants."""
         return not self._is_beside(device) and super()._listens(device)
 
+    def vary(self, name: str, numbers: Sequence[int | float], again: Again) -> list[Any]:
+        if name == RANDOM:
+            self.refused("draws random numbers")
+        return super().vary(name, numbers, again)
+
     def launching(
         self, device: Device, launch: Launch, writes: Sequence[bool], storages: Sequence[Storage]
     ) -> bool:
@@ -210,7 +218,13 @@ def record(module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> CallReco
     named = [*module.named_parameters(), *module.named_buffers()]
     recording.names = {recorder.number_of(tensor): name for name, tensor in named}
     with lock, no_grad(), tensors[0].device:
-        result = run(recorder, lambda: module(*args, **kwargs))
+        try:
+            result = run(recorder, lambda: module(*args, **kwargs))
+        except MixedDevices as error:
+            raise GraphError(
+                f"[onnx.export] a tensor that was put on a device by name meets the inputs: {error}; make it "
+                "a buffer of the module, or with device=x.device"
+            ) from error
     if recorder.refusal:
         raise GraphError(f"[onnx.export] the module {recorder.refusal}; an ONNX graph cannot do that")
     recording.inputs = [recorder.operand(tensor) for tensor in tensors]

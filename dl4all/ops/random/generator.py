@@ -28,6 +28,9 @@ from dl4all.scheduler.device.device import Device
 State = tuple[int, int]
 """Seed and counter of a generator."""
 
+RANDOM = "random"
+"""The source of the numbers that a generator gives, for those who listen."""
+
 GOLDEN = 0x9E3779B97F4A7C15  # 2^64 by the golden ratio: its multiples are far apart (Knuth, volume 3, 6.4)
 
 
@@ -128,7 +131,7 @@ class Generator:
             seed = self._seed
         if listeners.active:
             listeners.unplanned()
-            seed, offset = listeners.vary("random", (seed, offset), lambda: Generator._drawn(self, words))
+            seed, offset = listeners.vary(RANDOM, (seed, offset), lambda: Generator._drawn(self, words))
             if default_generator() is self:
                 listeners.depends(lambda: default_generator() is self)
         return seed, offset
