@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from dl4all.errors import PipelineError, ShaderError, TooLargeError
 from dl4all.runtime import spirv
 from dl4all.runtime.bounded_dict import BoundedDict
-from dl4all.runtime.compile_notice import compiling
 from dl4all.runtime.protocols import Backend, Grid, Program
+from dl4all.runtime.records.compile_times import compiling
 from dl4all.runtime.requirements import check_bindings
 from dl4all.runtime.spirv import SpirvModule
 from dl4all.scheduler.device.plan_table import PlanTable

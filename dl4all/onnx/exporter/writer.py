@@ -106,7 +106,9 @@ class GraphWriter:
             self._forget(fill.buffer)
             self.words[fill.buffer] = fill.word
             return
-        dtype = self.recording.dtypes[fill.buffer]
+        dtype = self.recording.dtypes.get(fill.buffer)
+        if dtype is None:  # nobody reads it
+            return
         per_word = Fraction(4, np.dtype(dtype).itemsize)
         shape = (int(fill.words * per_word),)
         part = Operand(Value(fill.buffer, 0), shape, dtype, (1,), int(fill.first * per_word))
@@ -173,7 +175,7 @@ class GraphWriter:
         self._forget_views(part.value.buffer)
 
     def positions(self, shape: Sequence[int], strides: Sequence[int], offset: int) -> str:
-        """Where the elements of a view lie, as int64 of its shape."""
+        """The places of the elements of a view, as int64 of its shape."""
         name = self.ints([offset])
         for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
             if size > 1 and stride:

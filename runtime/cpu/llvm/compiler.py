@@ -16,10 +16,10 @@ from typing import Any
 
 from dl4all.errors import ShaderError
 from dl4all.runtime import fork
-from dl4all.runtime.compile_notice import compiling
 from dl4all.runtime.cpu.llvm import target
 from dl4all.runtime.cpu.llvm.target import Target
 from dl4all.runtime.records import file_cache
+from dl4all.runtime.records.compile_times import compiling
 
 FOLDER = "cpu"
 FORMAT = 2  # of the files

@@ -32,7 +32,7 @@ def select_in_rows(w: GraphWriter, call: OpCall) -> str:
 
 @written("insertion_points")
 def insertion_points(w: GraphWriter, call: OpCall) -> str:
-    """How many elements of a row come before each value."""
+    """The number of elements of a row before each value."""
     sequence, values = (w.get(o) for o in call.operands)
     ndim = len(call.operands[1].shape)
     values = w.add("Unsqueeze", [values, w.ints([ndim])])

@@ -8,8 +8,9 @@ from collections import defaultdict
 import pytest
 
 from dl4all.ops.core.op import REGISTRY
-from dl4all.runtime import compile_notice, spirv
+from dl4all.runtime import spirv
 from dl4all.runtime.null.backend import NullBackend
+from dl4all.runtime.records import compile_times
 from dl4all.scheduler.device.programs import Launch, Programs
 
 
@@ -28,15 +29,15 @@ def watched(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> Screen
     """Standard error of a process that has compiled nothing; no fixture, as pytest sets its own later."""
     made = Screen(terminal)
     monkeypatch.setattr("sys.stderr", made)
-    monkeypatch.setattr(compile_notice, "_seconds", defaultdict[str, float](float))
-    monkeypatch.setattr(compile_notice, "_told", set[str]())
+    monkeypatch.setattr(compile_times, "_seconds", defaultdict[str, float](float))
+    monkeypatch.setattr(compile_times, "_told", set[str]())
     return made
 
 
 def compile_for(device: str, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter((10.0, 10.0 + seconds))
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    with compile_notice.compiling(device):
+    with compile_times.compiling(device):
         pass
 
 
@@ -52,7 +53,7 @@ def test_one_line_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_failures_count_and_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = watched(monkeypatch)
-    with pytest.raises(ValueError, match="no kernel"), compile_notice.compiling("a"):
+    with pytest.raises(ValueError, match="no kernel"), compile_times.compiling("a"):
         raise ValueError("no kernel")
     assert not screen.getvalue()
 
@@ -65,7 +66,7 @@ def test_files_get_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_programs_of_a_device_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = watched(monkeypatch)
-    monkeypatch.setattr(compile_notice, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(compile_times, "PATIENCE_SECONDS", 0.0)
     backend = NullBackend()
     shader = REGISTRY["exp"].kernel.shaders[0]  # type: ignore[union-attr]
     interface = spirv.load(shader).interface
