@@ -134,8 +134,12 @@ def elements_set(x: Any) -> Any:
     return y
 
 
-def put_to_diagonal(x: Any) -> Any:
-    return dl.diag_embed(x)
+def filled_then_changed(x: Any) -> Any:
+    """A tensor that is read as it was filled, too."""
+    y = dl.ones(len(x), 3)
+    before = y.cumsum(1)
+    y[:, 0:1].add_(y[:, :1])
+    return before + y
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -170,7 +174,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "half": lambda x: x.half() * 2,
     "in_place": lambda x: (x * 2).add_(1).relu_(),
     "parts_in_place": lambda x: (columns_set(x), rows_added(x), windows_filled(x), transposed_changed(x)),
-    "parts_by_index": lambda x: (elements_set(x), x.scatter(1, (x > 0).long() + 2, 2.5), put_to_diagonal(x)),
+    "parts_by_index": lambda x: (
+        elements_set(x),
+        x.scatter(1, (x > 0).long() + 2, 2.5),
+        dl.diag_embed(x),
+        filled_then_changed(x),
+    ),
     "sums_by_index": lambda x: (
         x.scatter_add(1, (x > 0).long(), x * 2),
         x.index_add(1, dl.tensor([3, 1]), dl.ones(len(x), 2)),

@@ -139,7 +139,7 @@ class OpRecorder(Tracer):
         return operand
 
     def _listens(self, device: Device) -> bool:
-        """Whether a device computes the module: the CPU beside it gets nothing of the inputs, so constants."""
+        """Whether a device computes the module; the CPU beside it gets nothing of the inputs."""
         return not self._is_beside(device) and super()._listens(device)
 
     def vary(self, name: str, numbers: Sequence[int | float], again: Again) -> list[Any]:

@@ -220,6 +220,7 @@ class GraphWriter:
             self._overwrite(operand, name)
         else:
             self.parts.setdefault(buffer, []).append((operand, name))
+            self._forget_views(buffer)
 
     def define_pieces(self, operand: Operand, pieces: Sequence[tuple[str, tuple[int, ...]]]) -> None:
         """Say that a result is made of values, one after the other."""
