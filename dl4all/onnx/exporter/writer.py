@@ -102,6 +102,7 @@ class GraphWriter:
 
     def _filled(self, fill: BufferFill) -> None:
         """A fill of a buffer, or of a part of it."""
+        self._check_owner(fill.buffer)
         if fill.first == 0 and 4 * fill.words >= self.recording.nbytes[fill.buffer]:
             self._forget(fill.buffer)
             self.words[fill.buffer] = fill.word
@@ -132,9 +133,10 @@ class GraphWriter:
             self.known[buffer] = [whole]
             return
         everything = Operand(parts[0][0].value, (total,), parts[0][0].dtype, (1,))
-        base = self.add("Expand", [self.constant(np.zeros((), everything.dtype)), self.ints([total])])
         if buffer in self.recording.arrays or buffer in self.words:
             base = self.get(everything)
+        else:  # what is not written is not read
+            base = self.add("Expand", [self.constant(np.zeros((), everything.dtype)), self.ints([total])])
         self.known[buffer] = [Known(base, (total,))]
         for part, name in parts:
             self._overwrite(part, name)
@@ -165,7 +167,10 @@ class GraphWriter:
         """Put a value into a part of a buffer: new elements of its value, by their positions."""
         pieces = self.known[part.value.buffer]
         piece = [piece for piece in pieces if piece.first <= part.offset][-1]
+        reach = sum((n - 1) * max(s, 0) for n, s in zip(part.shape, part.strides, strict=True))
         shape = [math.prod(piece.shape)]
+        if part.offset + reach >= piece.first + shape[0]:
+            raise self.refused("several results of a layer are changed in place at once")
         data = self.add("Reshape", [piece.name, self.ints(shape)])
         places = self.positions(part.shape, part.strides, part.offset - piece.first)
         places, updates = (self.add("Reshape", [one, self.ints([-1])]) for one in (places, name))
@@ -203,9 +208,7 @@ class GraphWriter:
     def define(self, operand: Operand, name: str) -> None:
         """Say that the elements of an op's result are a value's."""
         buffer, shape = operand.value.buffer, tuple(operand.shape)
-        if buffer in self.recording.names:
-            owned = self.recording.names[buffer]
-            raise self.refused(f"the module changes its own {owned!r}, and a graph keeps no state")
+        self._check_owner(buffer)
         count, itemsize = math.prod(shape), np.dtype(operand.dtype).itemsize
         if buffer in self.known:
             whole = count >= sum(math.prod(piece.shape) for piece in self.known[buffer])
@@ -221,6 +224,11 @@ class GraphWriter:
         else:
             self.parts.setdefault(buffer, []).append((operand, name))
             self._forget_views(buffer)
+
+    def _check_owner(self, buffer: int) -> None:
+        if buffer in self.recording.names:
+            owned = self.recording.names[buffer]
+            raise self.refused(f"the module changes its own {owned!r}, and a graph keeps no state")
 
     def define_pieces(self, operand: Operand, pieces: Sequence[tuple[str, tuple[int, ...]]]) -> None:
         """Say that a result is made of values, one after the other."""
