@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -200,6 +201,18 @@ MISTAKES: list[tuple[Callable[..., Any], list[Any], type[Exception], str]] = [
         "of an image that is not there",
     ),
     (dl.ops.roi_align, [dl.ones(1, 2, 3, 3), dl.zeros(1, 5), 0], ArgumentError, "output_size"),
+    (
+        dl.ops.roi_align,
+        [dl.ones(1, 2, 3, 3), dl.tensor([[0.0, 0.0, 0.0, math.nan, 1.0]]), 2],
+        ArgumentError,
+        "a corner that is infinite or nan",
+    ),
+    (
+        dl.ops.roi_align,
+        [dl.ones(1, 2, 3, 3), dl.tensor([[0.0, 0.0, 0.0, 1e30, 1e30]]), 2],
+        ArgumentError,
+        r"\[roi_align\] shape .* is larger than any memory",
+    ),
     (
         dl.ops.deform_conv2d,
         [dl.ones(1, 3, 4, 4), dl.ones(1, 8, 3, 3), dl.ones(2, 2, 2, 2)],

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError, ShapeError
+from dl4all.functions.host import numbers as numbers_of
 from dl4all.functions.host import to_device_of
 from dl4all.ops.core.checks import check_float, check_images
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.limits import integer, real
+from dl4all.ops.core.limits import check_host_memory, check_shape, integer, real
 from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add
@@ -24,8 +25,16 @@ from dl4all.ops.elementwise.comparison import maximum
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.elementwise.rounding import zero
 from dl4all.ops.indexing.concatenation import cat
+from dl4all.ops.indexing.indices import NDArray
 from dl4all.ops.linalg.matrix_product import matmul
 from dl4all.ops.memory.views import expand, unsqueeze
+
+MOST_SAMPLES = 2**31
+"""Of a part along an axis, beyond which no memory has room for them anyway."""
+
+
+TENSORS = 32
+"""Of samples that there are at once: four terms, their weights and indices, and what these come from."""
 
 
 def corner_terms(images: Any, image: Any, y: Any, x: Any, *, clamped: bool) -> list[Any]:
@@ -63,7 +72,14 @@ def corner_terms(images: Any, image: Any, y: Any, x: Any, *, clamped: bool) -> l
 
 
 def pooled_regions(
-    input: Any, rois: Any, image: Any, size: tuple[int, int], ratio: int, *, aligned: bool, largest: bool
+    input: Any,
+    rois: Any,
+    image: Any,
+    size: tuple[int, int],
+    samples: int | NDArray,
+    *,
+    aligned: bool,
+    largest: bool,
 ) -> Any:
     """Means of samples in the parts of regions, or their largest terms (He et al., arXiv:1703.06870).
 
@@ -72,7 +88,7 @@ def pooled_regions(
         rois: left, top, right and bottom in pixels of the input, of shape (regions, 4).
         image: int64 of shape (regions,), which image a region is of.
         size: the parts of a region, down and across.
-        ratio: samples of a part along an axis; as many as it has pixels if 0, which the host reads.
+        samples: of a part along an axis; or the regions on the host, for as many as it has pixels.
         aligned: whether coordinates are those of pixels' corners; otherwise they are those of centres, and
             regions have at least a pixel.
         largest: of all samples' four terms the largest, not the mean of their sums.
@@ -81,16 +97,16 @@ def pooled_regions(
         Shape (regions, C, *size).
     """
     count = rois.shape[0]
-    corners = rois - 0.5 if aligned else rois
-    axes = []
-    for axis, parts in ((1, size[0]), (0, size[1])):
+    shift = 0.5 if aligned else 0.0
+    corners, axes = rois - shift, []
+    of_axes = [_sample_counts(samples, count, axis, size[1 - axis], shift) for axis in (1, 0)]
+    most = [max(int(counts.max(initial=1)), 1) for counts in of_axes]
+    terms_shape = check_shape("roi_align", (count, *size, *most, input.shape[1]))
+    check_host_memory("roi_align", terms_shape, input.dtype, input.device.info.memory // TENSORS)
+    for axis, parts, counts in ((1, size[0], of_axes[0]), (0, size[1], of_axes[1])):
         start, length = corners[:, axis], corners[:, axis + 2] - corners[:, axis]
         length = length if aligned else length.clamp(min=1.0)
-        if ratio > 0:
-            counts = np.full(count, ratio)
-        else:
-            counts = np.ceil(length.detach().numpy() / length.dtype.type(parts)).astype(np.int64)
-        steps = np.arange(max(int(counts.max(initial=1)), 1))[None]
+        steps = np.arange(most[1 - axis])[None]
         inner = ((steps + 0.5) / np.maximum(counts, 1)[:, None]).astype(np.float32)  # (regions, samples)
         offset = np.arange(parts, dtype=np.float32).reshape(1, parts, 1) + inner[:, None]
         offset = to_device_of(input, (offset / parts).astype(input.dtype))
@@ -103,14 +119,26 @@ def pooled_regions(
     terms = corner_terms(input, expand(image.reshape(-1, 1, 1, 1, 1), shape).reshape(-1), y, x, clamped=True)
     counted = (in_y[:, :, None] & in_x[:, None, :]).reshape(count, 1, 1, *shape[3:], 1)
     if largest:
-        most = reduce(maximum, terms).reshape(*shape, input.shape[1])
+        highest = reduce(maximum, terms).reshape(*shape, input.shape[1])
         least = to_device_of(input, np.array(-math.inf, input.dtype))
-        pooled = where(to_device_of(input, counted), most, least).amax((3, 4))
+        pooled = where(to_device_of(input, counted), highest, least).amax((3, 4))
     else:
         factors = counted / np.maximum(many_y * many_x, 1).reshape(-1, 1, 1, 1, 1, 1)
         total = reduce(add, terms).reshape(*shape, input.shape[1])
         pooled = (total * to_device_of(input, factors.astype(input.dtype))).sum((3, 4))
     return pooled.permute(0, 3, 1, 2)
+
+
+def _sample_counts(samples: int | NDArray, count: int, axis: int, parts: int, shift: float) -> NDArray:
+    """The samples of a part along an axis, for each region."""
+    if isinstance(samples, int):
+        return np.full(count, samples)
+    pixels = (samples[:, axis + 2] - shift) - (samples[:, axis] - shift)
+    if not np.isfinite(pixels).all():
+        raise ArgumentError("[roi_align] a box has a corner that is infinite or nan")
+    pixels = np.ceil((pixels if shift else np.maximum(pixels, 1)) / pixels.dtype.type(parts))
+    counts: NDArray = np.minimum(pixels, MOST_SAMPLES).astype(np.int64)
+    return counts
 
 
 @export()
@@ -125,7 +153,8 @@ def roi_align(
 ) -> Array:
     """Features of boxes in one size: each part of a box is the mean of samples between pixels.
 
-    He et al., arXiv:1703.06870, section 3; as ``torchvision.ops.roi_align``. Gradients flow to the input.
+    He et al., arXiv:1703.06870, section 3; as ``torchvision.ops.roi_align``. Gradients flow to the input; the
+    host reads the boxes.
 
     Args:
         input: floats of shape (N, C, H, W).
@@ -133,8 +162,7 @@ def roi_align(
             (boxes, 5) with the number of the image in front.
         output_size: parts of a box down and across.
         spatial_scale: pixels of the input in one of the boxes' units.
-        sampling_ratio: samples of a part along each axis; as many as it has pixels if it is 0 or less, for
-            which the host reads the boxes.
+        sampling_ratio: samples of a part along each axis; as many as it has pixels if it is 0 or less.
         aligned: whether coordinates are shifted by half a pixel, so that a box of two pixels has two.
 
     Returns:
@@ -168,14 +196,15 @@ def roi_align(
         )
     check_float(name, input, rows)
     rows = rows.detach()
-    images = rows[:, 0].numpy()
+    held, scale = numbers_of(rows), real(name, "spatial_scale", spatial_scale, finite=True)
+    images = held[:, 0]
     if images.size and not (images.min() >= 0 and images.max() < input.shape[0]):
         raise ArgumentError(f"[{name}] a box is of an image that is not there: there are {input.shape[0]}")
-    ratio = max(integer(name, "sampling_ratio", sampling_ratio), 0)
-    corners = rows[:, 1:] * real(name, "spatial_scale", spatial_scale, finite=True)
-    image = rows[:, 0].long()
+    ratio = integer(name, "sampling_ratio", sampling_ratio)
+    samples = ratio if ratio > 0 else held[:, 1:] * held.dtype.type(scale)
+    corners, image = rows[:, 1:] * scale, rows[:, 0].long()
     result: Array = pooled_regions(
-        input, corners, image, (down, across), ratio, aligned=aligned, largest=False
+        input, corners, image, (down, across), samples, aligned=aligned, largest=False
     )
     return result
 

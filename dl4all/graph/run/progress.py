@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.errors import LiveError
 
-PATIENCE_SECONDS = 1.0
+from dl4all.runtime.records.compile_times import PATIENCE_SECONDS
 
 
 @contextlib.contextmanager

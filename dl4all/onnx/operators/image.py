@@ -139,10 +139,11 @@ def roi_align(call: Call, x: Any, rois: Any, images: Any) -> Any:
     x, images = call.tensor(x), call.tensor(images).long()
     corners = call.tensor(rois) * call.get("spatial_scale", 1.0)
     largest = call.choice("mode", "avg", ("max",)) == "max"
-    ratio = call.get("sampling_ratio", 0)
-    if ratio <= 0:
-        call.host(rois)  # which tells that a call waits
-    return pooled_regions(x, corners, images, size, ratio, aligned=aligned, largest=largest)
+    samples = call.get("sampling_ratio", 0)
+    if samples <= 0:
+        held = call.host(rois)
+        samples = held * held.dtype.type(call.get("spatial_scale", 1.0))
+    return pooled_regions(x, corners, images, size, samples, aligned=aligned, largest=largest)
 
 
 @operator("MaxRoiPool", reads=(1,))
