@@ -15,9 +15,9 @@ from tests.support.operands import generator, numbers
 
 WITHOUT_GRADIENT = {
     "returns bools or integers": (
-        "all allclose any argsort argwhere bincount bitwise_left_shift bitwise_right_shift bucketize equal "
-        "gcd histc histogram is_nonzero isclose isin isneginf isposinf isreal lcm nonzero one_hot "
-        "searchsorted signbit unravel_index"
+        "all allclose any argsort argwhere batched_nms bincount bitwise_left_shift bitwise_right_shift "
+        "bucketize equal gcd histc histogram is_nonzero isclose isin isneginf isposinf isreal lcm nms "
+        "nonzero one_hot searchsorted signbit unravel_index"
     ),
     "returns random numbers": "bernoulli_ normal_ uniform_",
     "is no function of tensors": "all_shaders broadcast_shapes in_place",
@@ -48,6 +48,8 @@ SPECIAL_CALLS = {
     "is_nonzero": lambda x: dl.ops.is_nonzero(x[0, 0]),
     "isclose": lambda x: dl.ops.isclose(x, x * 2),
     "isin": lambda x: dl.ops.isin(x, x[0]),
+    "nms": lambda x: dl.ops.nms(x.reshape(1, 4), x[0, :1], 0.5),
+    "batched_nms": lambda x: dl.ops.batched_nms(x.reshape(1, 4), x[0, :1], x[0, :1].int(), 0.5),
     "one_hot": lambda x: dl.ops.one_hot(x.int()),
     "searchsorted": lambda x: dl.ops.searchsorted(x[0], x[1]),
 }

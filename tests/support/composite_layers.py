@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import dl4all as dl
 from tests.support.composite_cases import (
     FRACTION,
     POSITIVE,
@@ -30,6 +33,14 @@ ATTENTION: Calls = {
         ),
     ),
 }  # fmt: skip
+BOXES = dl.tensor([[0.0, 0.7, 1.1, 7.3, 6.9], [1.0, 1.2, 0.3, 6.4, 8.1]], dtype="float64", device="cpu")
+
+
+def around(x: Any) -> Any:
+    """Boxes of different sizes around one point, from positive numbers (boxes, 4)."""
+    return dl.cat([-x[:, :2], x[:, 2:]], 1)
+
+
 IMAGES: Calls = {
     **same_calls("avg_pool1d max_pool1d", SIGNAL, kernel_size=3, stride=2),
     "max_pool1d_with_indices": (call(lambda x: floating(F.max_pool1d_with_indices(x, 3, 2)), SIGNAL),),
@@ -53,6 +64,12 @@ IMAGES: Calls = {
     "adaptive_max_pool3d_with_indices": (
         call(lambda x: floating(F.adaptive_max_pool3d_with_indices(x, 2)), VOLUME),
     ),
+    "roi_align": (
+        call(lambda x: dl.ops.roi_align(x, BOXES, (2, 3), 0.5, aligned=True), (2, 2, 5, 6)),
+        call(lambda x: dl.ops.roi_align(x, BOXES, 2, 0.5, 2), (2, 1, 5, 6)),
+    ),
+    "deform_conv2d": (call(dl.ops.deform_conv2d, (1, 2, 4, 5), (1, 8, 3, 4), (2, 2, 2, 2), (2,)),),
+    "box_iou": (call(lambda a, b: dl.ops.box_iou(around(a), around(b)), (3, 4), (2, 4), limits=POSITIVE),),
     "max_unpool1d": (call(lambda x: F.max_unpool1d(x, ints([[1, 2, 5]]), 2), (1, 1, 3)),),
     "max_unpool2d": (call(lambda x: F.max_unpool2d(x, ints([[[0, 3], [8, 10]]]), 2), (1, 1, 2, 2)),),
     "max_unpool3d": (call(lambda x: F.max_unpool3d(x, ints([[[[5, 2]]]]), 2), (1, 1, 1, 1, 2)),),
