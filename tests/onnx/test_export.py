@@ -156,6 +156,27 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
         agree(reference(path.read_bytes(), given), module(*larger))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_masks_of_attention(dynamic: bool, tmp_path: Path) -> None:
+    """Of all, of samples, of heads, and of both; fewer heads of keys, too."""
+
+    def attend(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+
+    path, names = tmp_path / "attention.onnx", list("qkvm")
+    for shape in ((5, 6), (1, 1, 1, 6), (3, 1, 5, 6), (3, 1, 1, 6), (1, 4, 5, 6), (3, 4, 5, 6)):
+        q, k, v, mask = numbers(3, 4, 5, 8), numbers(3, 2, 6, 8), numbers(3, 2, 6, 8, seed=1), numbers(*shape)
+        opened = [name for name in names if name != "m" or shape[0] == 3] if dynamic else []
+        dl.onnx.export(
+            FunctionModule(attend).eval(), (q, k, v, mask), path, input_names=names,
+            dynamic={name: {0: "batch"} for name in opened},
+        )  # fmt: skip
+        given = [others(x) if name in opened else x for name, x in zip(names, (q, k, v, mask), strict=True)]
+        wanted = attend(*given)
+        agree(reference(path.read_bytes(), dict(zip(names, (x.numpy() for x in given), strict=True))), wanted)
+        agree(dl.onnx.load(path, device="cpu")(*given), wanted)
+
+
 def test_parameters_keep_their_names_and_sizes_take_no_memory(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).to("cpu").eval()
     dl.onnx.export(net, numbers(2, 3), tmp_path / "net.onnx")
