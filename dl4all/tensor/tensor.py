@@ -417,6 +417,7 @@ class Tensor(
 
     # Copies and other libraries
 
+    __arrow_array__ = interop.arrow_array
     __deepcopy__ = interop.deepcopy
     __dlpack__ = interop.dlpack
     __dlpack_device__ = interop.dlpack_device

@@ -1,15 +1,16 @@
-"""DLPack, pickle and deepcopy of tensors."""
+"""DLPack, Arrow, pickle and deepcopy of tensors."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dl4all.errors import DTypeError, GradientError
+from dl4all.errors import DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.dtypes import BFLOAT16
 from dl4all.ops.core.tensor_base import TensorBase
@@ -111,6 +112,35 @@ def array_from_dlpack(source: Any) -> npt.NDArray[Any]:
         return array.view(BFLOAT16) if is_bfloat16 else array
     except (AttributeError, TypeError, BufferError, RuntimeError, ValueError) as error:
         raise DTypeError(f"[from_dlpack] expected an object with __dlpack__ on the CPU: {error}") from None
+
+
+def arrow_array(tensor: TensorBase, type: Any = None) -> Any:
+    """A pyarrow array of the elements, which are copied: numbers, or lists (of lists) of them.
+
+    pyarrow asks for it, and so do pandas and Hugging Face's datasets.
+
+    Args:
+        tensor: of shape (N, ...).
+        type: the type of pyarrow that is asked for, if any.
+
+    Raises:
+        ShapeError: the tensor has no axis.
+        DTypeError: pyarrow has no such dtype.
+    """
+    import pyarrow
+
+    if not tensor.shape:
+        raise ShapeError("[arrow_array] expected at least one axis, got a single number; use .item()")
+    values = np.ascontiguousarray(tensor.on_host())
+    try:
+        array = pyarrow.array(values.reshape(-1))
+    except pyarrow.ArrowException as error:
+        raise DTypeError(f"[arrow_array] pyarrow has no {tensor.dtype}: {error}; use .float()") from None
+    lists = pyarrow.ListArray if values.size < 2**31 else pyarrow.LargeListArray  # offsets of 4 or 8 bytes
+    for axis in reversed(range(1, values.ndim)):
+        rows, size = math.prod(values.shape[:axis]), values.shape[axis]
+        array = lists.from_arrays(np.arange(rows + 1) * size, array)
+    return array if type is None else array.cast(type)
 
 
 def reduce(tensor: TensorBase) -> tuple[Any, ...]:
