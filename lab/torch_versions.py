@@ -54,6 +54,12 @@ class Outcome(NamedTuple):
         return self.passed > 0 and not self.failed and not self.error
 
 
+def project() -> dict[str, Any]:
+    """The table ``project`` of pyproject.toml."""
+    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return table
+
+
 def requirements(project: dict[str, Any]) -> list[str]:
     """The requirements of dl4all and of tests/pytorch/device, PyTorch left out.
 
@@ -64,9 +70,7 @@ def requirements(project: dict[str, Any]) -> list[str]:
         click.ClickException: no extra has one of :data:`NEEDED`.
 
     Example:
-        >>> import tomllib
-        >>> project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-        >>> [line for line in requirements(project) if line.startswith(("numpy", "pytest>", "torch"))]
+        >>> [line for line in requirements(project()) if line.startswith(("numpy", "pytest>", "torch"))]
         ['numpy>=1.26', 'pytest>=8']
     """
     extras = {_name(line): line for lines in project["optional-dependencies"].values() for line in lines}
@@ -100,7 +104,6 @@ def trial(release: str, folder: Path, index: str, options: Sequence[str]) -> Out
     """
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DL4ALL"))}
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
     def run(*command: object) -> int:
         words = [str(word) for word in command]
@@ -120,7 +123,7 @@ def trial(release: str, folder: Path, index: str, options: Sequence[str]) -> Out
         build = _build(python, clean)
         if build.partition("+")[0] != release:
             return Outcome(release, build, error="it was installed and cannot be imported")
-    if install(*requirements(project)):
+    if install(*requirements(project())):
         return Outcome(release, build, error="what the tests need could not be installed")
 
     start = time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils import backend_registration
 
-from dl4all.pytorch.device import device_guard, device_module, distributed, patches
+from dl4all.pytorch.device import device_guard, device_module, distributed, frameworks, patches
 from dl4all.pytorch.device.devices import NAME
 from dl4all.pytorch.device.dispatch import autocast, fallback
 from dl4all.pytorch.device.dispatch.registration import hidden_from_dynamo
@@ -27,3 +27,4 @@ def setup() -> None:
     patches.patch()
     autocast.register()
     distributed.register()
+    frameworks.register()

@@ -1,0 +1,33 @@
+"""accelerate, transformers, Lightning and safetensors, which know their devices by name, told of ``dlall``.
+
+The first three ask ``torch.cuda``, ``torch.xpu`` and others one by one, and take the CPU where none of them
+answers, without a word. All are changed when they are imported, before or after ``dl4all.torch``; none is
+imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+import wrapt
+
+from dl4all.pytorch.device.frameworks import accelerate, lightning_accelerator, safetensors, transformers
+
+AFTER_IMPORT: dict[str, Callable[[ModuleType], None]] = {
+    "accelerate.state": accelerate.prefer,
+    "safetensors.torch": safetensors.read_to_device,
+    "transformers.training_args": transformers.prefer,
+    "transformers.utils.import_utils": transformers.offer_bfloat16,
+    "lightning.pytorch.trainer.connectors.accelerator_connector": lightning_accelerator.connect,
+    "lightning.fabric.connector": lightning_accelerator.connect,
+    "pytorch_lightning.trainer.connectors.accelerator_connector": lightning_accelerator.connect,
+    "lightning_fabric.connector": lightning_accelerator.connect,
+}
+"""What is done after the import of a module, with it."""
+
+
+def register() -> None:
+    """Do it where a module has been imported, and otherwise as soon as it is."""
+    for name, change in AFTER_IMPORT.items():
+        wrapt.register_post_import_hook(change, name)
