@@ -33,12 +33,15 @@ late in a run, was seen to reach 2,349 MiB."""
 PROCESS = psutil.Process()
 peaks: dict[str, tuple[int, str]] = {}
 """The most bytes that each process of this run had, and the test that took them."""
+_with_fixtures: set[Path] = set()
+"""Files whose fixtures live from one test to another, and may hold a device: a server does."""
 _peak = (0, "")
 _after_closing = 0
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep what was collected out of the cycle collector's sight: a collection took half a second for it."""
+    _with_fixtures.update(item.path for item in session.items if _of_module(item))
     gc.collect()
     gc.freeze()
 
@@ -51,7 +54,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     _peak = max(_peak, (_most_resident(), item.nodeid), key=lambda peak: peak[0])
     if nextitem is None or _resident() < max(REOPEN, _after_closing + GROWTH):
         return
-    if item.path != nextitem.path or not _of_module(nextitem):
+    if item.path != nextitem.path or item.path not in _with_fixtures:
         close_devices()
 
 
@@ -85,6 +88,7 @@ def close_devices() -> None:
         torch_devices._opened.clear()
         torch_devices._indices.clear()
     gc.collect()
+    gc.freeze()  # modules that came with tests, and what they keep
     ctypes.CDLL(None).malloc_trim(0)
     _after_closing = _resident()
 
