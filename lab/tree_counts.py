@@ -10,8 +10,9 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import networkx
 
@@ -90,45 +91,72 @@ def parsed(files: dict[str, str]) -> Trees:
     return {path: ast.parse(text) for path, text in files.items()}
 
 
-def counts(root: Path) -> dict[str, int]:
-    """The counts by what is counted."""
+class Source(NamedTuple):
+    """A checkout: its folder, the texts of the library's files, and their syntax trees."""
+
+    root: Path
+    files: dict[str, str]
+    trees: Trees
+
+
+def source(root: Path) -> Source:
     files = sources(root)
-    trees = parsed(files)
+    return Source(root, files, parsed(files))
+
+
+def _methods_of_device(source: Source) -> int:
     device = next(
         node
-        for path, tree in trees.items()
+        for path, tree in source.trees.items()
         if path.startswith("scheduler/")
         for node in tree.body
         if isinstance(node, ast.ClassDef) and node.name == "Device"
     )
-    written = [
-        path
-        for path in (root / "dl4all").rglob("*.py*")
-        if path.suffix in (".py", ".pyi") and "Written by tools/exports.py" in path.read_text("utf-8")[:500]
-    ]
-    entries = {path.split("/")[1] for path in files if path.startswith("dl4all/")}
-    return {
-        "`is_host` in dl4all/": sum(
-            text.count("is_host") for path, text in files.items() if path.startswith("dl4all/")
-        ),
-        "files graph/host_*": sum(path.startswith("dl4all/graph/host_") for path in files),
-        "files that name a listener outside scheduler, runtime, graph, profiler": sum(
-            bool(LISTENERS.search(text)) for path, text in files.items() if not path.startswith(LISTENING)
-        ),
-        "files of graph that import struct": sum(
-            "import struct" in text for path, text in files.items() if path.startswith("dl4all/graph/")
-        ),
-        "entries in dl4all/, links aside": len(entries - {*PARTS, "shaders"}),
-        "files of the largest folder": max(Counter(Path(path).parent for path in files).values()),
-        "methods of Device": sum(isinstance(node, ast.FunctionDef) for node in device.body),
-        "lines of Python in the library": sum(text.count("\n") for text in files.values()),
-        "circles of files": len(circles(trees)),
-        "generated lines": sum(path.read_text("utf-8").count("\n") for path in written),
-        "definitions that begin with What, Where, How, Whom, Those": len(vague_definitions(trees)),
-        "class names that stand in several files": len(repeated_classes(trees)),
-    }
+    return sum(isinstance(node, ast.FunctionDef) for node in device.body)
+
+
+def _generated_lines(source: Source) -> int:
+    return sum(
+        text.count("\n")
+        for path in (source.root / "dl4all").rglob("*.py*")
+        if path.suffix in (".py", ".pyi")
+        if "Written by tools/exports.py" in (text := path.read_text("utf-8"))[:500]
+    )
+
+
+def _entries(source: Source) -> int:
+    entries = {path.split("/")[1] for path in source.files if path.startswith("dl4all/")}
+    return len(entries - {*PARTS, "shaders"})
+
+
+COUNTS: dict[str, Callable[[Source], int]] = {
+    "`is_host` in dl4all/": lambda source: sum(
+        text.count("is_host") for path, text in source.files.items() if path.startswith("dl4all/")
+    ),
+    "files graph/host_*": lambda source: sum(path.startswith("dl4all/graph/host_") for path in source.files),
+    "files that name a listener outside scheduler, runtime, graph, profiler": lambda source: sum(
+        bool(LISTENERS.search(text)) for path, text in source.files.items() if not path.startswith(LISTENING)
+    ),
+    "files of graph that import struct": lambda source: sum(
+        "import struct" in text for path, text in source.files.items() if path.startswith("dl4all/graph/")
+    ),
+    "entries in dl4all/, links aside": _entries,
+    "files of the largest folder": lambda source: max(
+        Counter(Path(path).parent for path in source.files).values()
+    ),
+    "methods of Device": _methods_of_device,
+    "lines of Python in the library": lambda source: sum(text.count("\n") for text in source.files.values()),
+    "circles of files": lambda source: len(circles(source.trees)),
+    "generated lines": _generated_lines,
+    "definitions that begin with What, Where, How, Whom, Those": lambda source: len(
+        vague_definitions(source.trees)
+    ),
+    "class names that stand in several files": lambda source: len(repeated_classes(source.trees)),
+}
+"""The counts by what is counted."""
 
 
 if __name__ == "__main__":
-    for what, count in counts(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]).items():
-        print(f"{count:8,}  {what}")
+    counted = source(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1])
+    for what, count in COUNTS.items():
+        print(f"{count(counted):8,}  {what}")

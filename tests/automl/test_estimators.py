@@ -70,6 +70,7 @@ def mixed(rows: int = 160) -> tuple[pd.DataFrame, Any]:
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("estimator", [AutoClassifier, AutoRegressor], ids=["classifier", "regressor"])
+@pytest.mark.sampled(2)
 def test_estimators_keep_the_rules_of_scikit_learn(estimator: Any) -> None:
     checks = check_estimator(estimator(trials=1, cv=2), on_skip=None, on_fail=None)
     assert len(checks) > 40

@@ -75,6 +75,7 @@ def test_buffers_and_orders_are_those_of_the_first_process() -> None:
 
 
 @pytest.mark.parametrize("stage", ["forward", "backward", "update"])
+@pytest.mark.sampled(3)
 def test_a_killed_process_is_noticed(stage: str) -> None:
     """At once, and it is no device's failure: the program looks whether one was retired."""
     first, second = run_ranks(2, "dies", stage, "kill")

@@ -21,7 +21,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.full), 3])
 def test_over_gloo(count: int) -> None:
     texts = [json.dumps(case) for case in CASES]
     for ended in run_commands(count, [sys.executable, PROGRAM, *texts], ROOT):

@@ -16,6 +16,7 @@ SCRIPTS = [text for _, text in blocks(PAGE)]
 
 
 @pytest.mark.parametrize("number", range(len(SCRIPTS)))
+@pytest.mark.sampled(2)
 def test_scripts_of_the_page(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DL4ALL_DEVICE", "cpu")
     script = tmp_path / "script.py"

@@ -12,7 +12,7 @@ from tests.distributed.processes import run_mpi, run_ranks
 
 
 @pytest.mark.vulkan
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.full), 3])
 def test_it_is_the_optimizer_alone_to_the_last_bit(count: int) -> None:
     need("vulkan:0")
     for ended in run_ranks(count, "zero_redundancy", "cpu", "vulkan:0"):

@@ -26,6 +26,7 @@ ON_THE_CPU = {"cholesky", "multinomial", "solve"}
 
 
 @pytest.mark.parametrize("theme", SCRIPTS)
+@pytest.mark.sampled(3)
 def test_a_theme_computes_on_the_device(theme: str) -> None:
     source = with_dl4all((ROOT / THEMES.name / SCRIPTS[theme]).read_text("utf-8"))
     ran = run_python(source + END, DL4ALL_DEVICE="vulkan:0")

@@ -133,7 +133,7 @@ def test_memory_is_within_a_tenth_of_the_account(
     document = {
         "model_type": "llama", "vocab_size": 97, "hidden_size": 384, "intermediate_size": 1024,
         "head_dim": 64,
-        "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2, "dtype": "float32",
+        "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 2, "dtype": "float32",
         **changes,
     }  # fmt: skip
     model = dl.llm.Decoder(dl.llm.decoder_config(document))

@@ -23,12 +23,17 @@ def block() -> tuple[dl.nn.Module, Any]:
     return dl.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval(), dl.randn(2, 7, 32)
 
 
+def convolutions() -> tuple[dl.nn.Module, Any]:
+    layers = dl.nn.Conv2d(3, 8, 3, 2), dl.nn.BatchNorm2d(8), dl.nn.ReLU(), dl.nn.MaxPool2d(2), dl.nn.Flatten()
+    return dl.nn.Sequential(*layers, dl.nn.Linear(8 * 49, 5)).eval(), dl.randn(2, 3, 29, 29)
+
+
 def resnet18() -> tuple[dl.nn.Module, Any]:
     return dl.models.resnet18().eval(), dl.randn(1, 3, 64, 64)
 
 
 @pytest.mark.parametrize("name", DEVICES)
-@pytest.mark.parametrize("make", [block, resnet18])
+@pytest.mark.parametrize("make", [block, convolutions, pytest.param(resnet18, marks=pytest.mark.full)])
 def test_it_computes_what_the_module_computes(name: str, make: Any) -> None:
     need(name)
     module, x = make()

@@ -333,6 +333,7 @@ def test_a_wrong_one_fails(tmp_path: Path) -> None:
         (["--backend=mine:4"], "mine:4: [mine] no board 4; there is board 3"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_what_cannot_be_tested_ends_the_run(arguments: list[str], message: str, tmp_path: Path) -> None:
     write_distribution(tmp_path, "mine", TOY, "Fake-Board")
     write_distribution(tmp_path, "bad", "1 / 0", "Bad")

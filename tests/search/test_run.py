@@ -282,6 +282,7 @@ def meet():
         ("db", signal.SIGINT, 2),
     ],
 )
+@pytest.mark.sampled(2)
 def test_a_search_that_ends_early_goes_on(tmp_path: Path, ending: str, number: int, workers: int) -> None:
     storage, script = tmp_path / f"study.{ending}", tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -13,7 +13,7 @@ from dl4all.errors import ArgumentError
 from dl4all.nn import functional as F
 from tests.support.subcases import FULL
 
-LAYERS = 5_000 if FULL else 300
+LAYERS = 5_000 if FULL else 150
 BLOCK = 50
 Layer = tuple[Callable[..., Any], tuple[dl.Tensor, ...]]
 

@@ -336,6 +336,7 @@ def test_wrong_arguments_are_refused(device: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(10_000_000,), (2_500_000, 4), (4, 2_500_000), (20_000, 500)], ids=str)
+@pytest.mark.sampled(2)
 def test_long_sums_lose_no_more_than_pytorchs(shape: tuple[int, ...], device: str) -> None:
     """Positive numbers, whose rounding errors do not cancel; 2e-7 is two roundings."""
     array = generator("long", shape).random(shape, np.float32)

@@ -29,6 +29,7 @@ def test_an_import_loads_nothing() -> None:
         "import dl4all.cuda.amp",
     ],
 )  # fmt: skip
+@pytest.mark.sampled(2)
 def test_whatever_comes_first(first: str) -> None:
     code = f"""
 {first}

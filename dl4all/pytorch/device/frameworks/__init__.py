@@ -24,7 +24,7 @@ AFTER_IMPORT: dict[str, Callable[[ModuleType], None]] = {
     "pytorch_lightning.trainer.connectors.accelerator_connector": lightning_accelerator.connect,
     "lightning_fabric.connector": lightning_accelerator.connect,
 }
-"""What is done after the import of a module, with it."""
+"""Changes by the name of the module after whose import they are made."""
 
 
 def register() -> None:
