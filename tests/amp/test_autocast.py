@@ -307,6 +307,7 @@ def test_a_network_that_underflows_trains_with_a_scaler(device: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "lstm", "attention"])
+@pytest.mark.sampled(2)
 def test_training_reaches_the_loss_of_float32(name: str, half: str, device: str) -> None:
     def network() -> Any:
         dl.manual_seed(3)

@@ -39,6 +39,7 @@ def test_two_processes_on_devices(tmp_path: Path) -> None:
     check(tmp_path, 2, cases)
 
 
+@pytest.mark.full
 def test_four_processes_over_gloo(tmp_path: Path) -> None:
     cases = ["uneven:cpu", "without_rows:cpu"]
     for ended in run_ranks(4, "data_parallel", str(tmp_path), *cases):

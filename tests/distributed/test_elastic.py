@@ -162,6 +162,7 @@ def test_a_cut_link(tmp_path: Path) -> None:
     assert np.linalg.norm(first - expected) <= 1e-6 * np.linalg.norm(expected)
 
 
+@pytest.mark.full
 def test_a_process_that_differs_ends_alone(tmp_path: Path) -> None:
     # Epochs wait for a third process, which does not come: so the second one meets the first.
     options = json.dumps({"epochs": 6, "stages": ["never"], "odd": 1})

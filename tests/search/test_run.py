@@ -198,6 +198,7 @@ def test_workers_that_are_killed_lose_no_trial() -> None:
     )
 
 
+@pytest.mark.full
 def test_a_trial_that_always_kills_its_worker_is_given_up() -> None:
     def objective(model: Any, trial: Any) -> float:
         if model.in_features % 2:
