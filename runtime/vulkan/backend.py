@@ -34,6 +34,10 @@ from dl4all.runtime.vulkan.timeline import FenceTimeline, SemaphoreTimeline, Tim
 QUEUES = 4  # that streams are spread over; devices have one to sixteen
 
 
+PORTABILITY_SUBSET = "VK_KHR_portability_subset"
+"""The extension of devices that leave parts of Vulkan out; where it is offered, it must be enabled."""
+
+
 class VulkanBackend:
     """Vulkan's physical device number `index`.
 
@@ -249,7 +253,8 @@ def _create_device(physical: PhysicalDevice, wanted: frozenset[str], queues: int
         pQueuePriorities=array("float", [1.0] * queues),
     )
     request = features.request(wanted, physical.api_version)
-    names = [array("char", name.encode()) for name in request.extensions]
+    subset = {PORTABILITY_SUBSET} & physical.extensions
+    names = [array("char", name.encode()) for name in (*request.extensions, *subset)]
     info = struct(
         "VkDeviceCreateInfo",
         pNext=request.chain,

@@ -23,6 +23,8 @@ NO_DRIVER = (
     "or vulkan-swrast); for NVIDIA the vendor's driver"
 )
 WHOLE_SIZE = 2**64 - 1  # VK_WHOLE_SIZE, which the package has as -1
+PORTABILITY, ENUMERATE_PORTABILITY = "VK_KHR_portability_enumeration", 1
+"""The extension, and the flag of an instance, without which the loader hides some drivers."""
 VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
 
 
@@ -112,6 +114,20 @@ def layers() -> set[str]:
     return {ffi.string(found[i].layerName).decode() for i in range(count[0])}
 
 
+def extensions() -> set[str]:
+    """The names of the instance extensions of the loader and the drivers.
+
+    Raises:
+        BackendMissingError: there is no loader.
+    """
+    ffi, lib = api().ffi, api().lib
+    count = ffi.new("uint32_t*")
+    check(lib.vkEnumerateInstanceExtensionProperties(ffi.NULL, count, ffi.NULL), "listing extensions")
+    found = ffi.new("VkExtensionProperties[]", count[0])
+    check(lib.vkEnumerateInstanceExtensionProperties(ffi.NULL, count, found), "listing extensions")
+    return {ffi.string(found[i].extensionName).decode() for i in range(count[0])}
+
+
 @functools.cache
 def instance(number: int = 0) -> Any:
     """A VkInstance, created on first use and destroyed at exit.
@@ -122,7 +138,8 @@ def instance(number: int = 0) -> Any:
     With ``DL4ALL_VALIDATION=1`` the Khronos validation layer checks every call; where it writes
     its messages is the layer's own setting.
 
-    Where debuggers are to see names, it has the extension for them.
+    Where debuggers are to see names, it has the extension for them. Drivers that leave parts of Vulkan out,
+    as MoltenVK on macOS, are listed too: compute needs none of these parts.
 
     Raises:
         BackendMissingError: there is no loader, or no driver behind it.
@@ -137,12 +154,13 @@ def instance(number: int = 0) -> Any:
     return made
 
 
-def _create(extensions: list[str]) -> Any:
+def _create(names: list[str]) -> Any:
     vulkan = api()
     ffi, lib = vulkan.ffi, vulkan.lib
     wanted = [ffi.new("char[]", VALIDATION_LAYER.encode())] if validation_wanted() else []
-    names = ffi.new("char*[]", wanted)
-    enabled = [ffi.new("char[]", name.encode()) for name in extensions]
+    layer_names = ffi.new("char*[]", wanted)
+    portable = {PORTABILITY} & extensions()
+    enabled = [ffi.new("char[]", name.encode()) for name in (*names, *portable)]
     extension_names = ffi.new("char*[]", enabled)
     application = ffi.new(
         "VkApplicationInfo*",
@@ -155,9 +173,10 @@ def _create(extensions: list[str]) -> Any:
         "VkInstanceCreateInfo*",
         {
             "sType": vulkan.VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
+            "flags": ENUMERATE_PORTABILITY if portable else 0,
             "pApplicationInfo": application,
             "enabledLayerCount": len(wanted),
-            "ppEnabledLayerNames": names,
+            "ppEnabledLayerNames": layer_names,
             "enabledExtensionCount": len(enabled),
             "ppEnabledExtensionNames": extension_names,
         },
@@ -166,7 +185,7 @@ def _create(extensions: list[str]) -> Any:
     result = lib.vkCreateInstance(create, ffi.NULL, handle)
     if result == vulkan.VK_ERROR_INCOMPATIBLE_DRIVER:
         raise BackendMissingError(f"[vulkan] {NO_DRIVER}")
-    if result == vulkan.VK_ERROR_EXTENSION_NOT_PRESENT and extensions:  # a loader that is older: no names
+    if result == vulkan.VK_ERROR_EXTENSION_NOT_PRESENT and names:  # a loader that is older: no names
         return _create([])
     if result == vulkan.VK_ERROR_LAYER_NOT_PRESENT:
         raise BackendMissingError(
