@@ -103,7 +103,7 @@ def trial(file: Path, version: str, work: Path) -> None:
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DL4ALL"))
     }
     environment |= {"DL4ALL_CACHE_DIR": str(work / "cache"), "DL4ALL_CALIBRATE": "0"}
-    binaries = work / "env" / "bin"
+    binaries = work / "env" / ("Scripts" if os.name == "nt" else "bin")
 
     def run(*command: object) -> None:
         words = [str(word) for word in command]
@@ -124,11 +124,12 @@ def trial(file: Path, version: str, work: Path) -> None:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), default="dist")
-def main(folder: Path) -> None:
+@click.option("--wheel", "wheel_only", is_flag=True, help="The wheel alone: an sdist needs a GLSL compiler.")
+def main(folder: Path, wheel_only: bool) -> None:
     """Try the wheel and the sdist in FOLDER, dist unless given."""
     wheel, archive, version = distributions(folder)
     check_tag(tag(os.environ), version)
-    for file in (wheel, archive):
+    for file in (wheel,) if wheel_only else (wheel, archive):
         start = time.monotonic()
         print(f"\n== {file.name}", flush=True)
         with tempfile.TemporaryDirectory(prefix="dl4all-release-") as work:

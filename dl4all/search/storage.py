@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import os
 import time
@@ -11,7 +10,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from socket import gethostname
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import optuna
 import psutil
@@ -22,6 +21,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from dl4all.errors import ArgumentError, Dl4allError, FileFormatError
+from dl4all.runtime.records import file_lock
 
 Direction = Literal["maximize", "minimize"]
 DATABASES = (".db", ".sqlite", ".sqlite3")
@@ -92,16 +92,17 @@ class _JournalLock(JournalFileOpenLock):
     def __init__(self, journal: Path) -> None:
         super().__init__(str(journal))
         self._journal = journal
-        self._descriptor = -1
+        self._stream: BinaryIO | None = None
 
     def acquire(self) -> bool:
-        descriptor = os.open(self._journal, os.O_RDWR | os.O_CREAT, 0o666)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        self._descriptor = descriptor
+        stream = os.fdopen(os.open(self._journal, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
+        file_lock.lock(stream)
+        self._stream = stream
         return True
 
     def release(self) -> None:
-        os.close(self._descriptor)
+        if self._stream is not None:
+            self._stream.close()
 
 
 def _mend(journal: Path, lock: _JournalLock) -> None:

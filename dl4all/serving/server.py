@@ -222,7 +222,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
         for number in signals:
-            self._loop.add_signal_handler(number, self._begin_to_stop)
+            self._on_signal(number)
         try:
             await self._listen_until_stopped(ready)
         except Exception as error:
@@ -233,6 +233,15 @@ class Server:
             await self._models.stop()
             await asyncio.to_thread(self._language_models.stop)
             self._loop = None
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        """Stop when a signal comes; event loops of Windows have no place for that."""
+        loop = self._loop
+        assert loop is not None
+        try:
+            loop.add_signal_handler(number, self._begin_to_stop)
+        except NotImplementedError:
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(self._begin_to_stop))
 
     def _begin_to_stop(self) -> None:
         """A signal has come."""

@@ -181,7 +181,7 @@ def gitlab_jobs(file: Path = GITLAB) -> list[Job]:
         where = f"{file.name}: {key}"
         merged = {**document.get("default", {}), **extended(document, job)}
         only(merged, "stage image parallel before_script script variables artifacts cache timeout rules "
-             "needs id_tokens extends environment", where)  # fmt: skip
+             "needs id_tokens extends environment tags", where)  # fmt: skip
         minutes = re.fullmatch(r"(\d+) minutes", merged.get("timeout", "60 minutes"))
         if not minutes:
             raise WorkflowError(f"{where}: timeout {merged['timeout']!r}: expected 'N minutes'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import sys
+import time
 from typing import BinaryIO
 
 if sys.platform == "win32":
@@ -20,6 +21,9 @@ NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSY
 
 BYTE = 1 << 30
 """The byte that Windows locks: far behind what is in the file, which others can read."""
+
+WAIT = 0.001
+"""Seconds between two looks at a lock of Windows."""
 
 
 def try_lock(stream: BinaryIO) -> bool:
@@ -41,6 +45,19 @@ def try_lock(stream: BinaryIO) -> bool:
             raise
         return False
     return True
+
+
+def lock(stream: BinaryIO) -> None:
+    """Lock an open file for this process alone as soon as nobody else has it, until the stream is closed.
+
+    Raises:
+        OSError: as :func:`try_lock`'s.
+    """
+    if sys.platform != "win32":
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        return
+    while not try_lock(stream):  # Windows gives up after ten seconds
+        time.sleep(WAIT)
 
 
 def unlock(stream: BinaryIO) -> None:

@@ -118,7 +118,8 @@ def test_every_supported_python_is_tested() -> None:
 
 
 def test_every_system_has_a_base_here() -> None:
-    assert {base_of(job.image)[0] for job in [*JOBS, *GITLAB_JOBS]} == set(RELEASES)
+    images = {job.image for job in [*JOBS, *GITLAB_JOBS]} - {"windows-2025", "macos-15"}  # not run here
+    assert {base_of(image)[0] for image in images} == set(RELEASES)
 
 
 def test_the_page_lists_every_job() -> None:
@@ -189,7 +190,9 @@ def test_expressions() -> None:
 
 def test_jobs_are_chosen_by_name_and_matrix() -> None:
     several = chosen(JOBS, ("ci/shell", "release"), {})
-    assert [job.key for job in several] == ["shell", "distributions", "publish"]
+    assert [job.key for job in several] == [
+        "shell", "distributions", "other-systems", "other-systems", "publish",
+    ]  # fmt: skip
     assert [job.image for job in chosen(JOBS, ("ci/bare",), {"image": "debian:13"})] == ["debian:13"]
     with pytest.raises(WorkflowError, match="there is no job ci/tset; there are ci/test"):
         chosen(JOBS, ("ci/tset",), {})

@@ -148,7 +148,7 @@ def _mpirun(processes: int, hosts: str | None) -> list[str]:
     command = [found, "-n", str(processes * (1 if hosts is None else len(hosts.split(","))))]
     if "Open MPI" in version or "prte" in version.lower():
         command += OPEN_MPI
-        if os.geteuid() == 0:
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
             command += ["--allow-run-as-root"]
         if hosts is not None:
             slots = ",".join(f"{host}:{processes}" for host in hosts.split(","))

@@ -200,11 +200,13 @@ def _copy_lines(lines: Any, log: Path) -> None:
             sys.stdout.buffer.flush()
 
 
-def _end_with_parent() -> Callable[[], Any]:
+def _end_with_parent() -> Callable[[], Any] | None:
     """A function by which a process ends when its parent does, however that ends (``PR_SET_PDEATHSIG``).
 
-    What it needs is loaded here: a child of a process with threads must not load anything.
+    Linux alone has it. What it needs is loaded here: a child of a process with threads must load nothing.
     """
+    if sys.platform != "linux":
+        return None
     return functools.partial(ctypes.CDLL(None).prctl, 1, int(signal.SIGTERM))
 
 
