@@ -37,6 +37,9 @@ STOPPED: dict[str, Callable[[Path], bool]] = {
 }
 """Commands that are to be stopped, and when: asked of the folder in which they run."""
 
+NOT_RUN = "not run\n"
+"""The output of a command that is left out, with which nothing is compared."""
+
 
 @dataclass
 class Reader:
@@ -53,7 +56,7 @@ class Reader:
             (self.folder / FILE.findall(above)[-1]).write_text(text, "utf-8")
         elif kind == "sh":
             self.output = "".join(map(self.run, text.splitlines()))
-        else:
+        elif self.output != NOT_RUN:
             matches = doctest.OutputChecker().check_output(text, self.output, doctest.ELLIPSIS)
             assert matches, f"expected\n{text}\ngot\n{self.output}"
 
@@ -65,29 +68,91 @@ class Reader:
             self.folder, self.device = (self.folder / words[1]).resolve(), self.other_device
             return ""
         if words[0] == "pip" or ("in_pytorch.py" in words and importlib.util.find_spec("torch") is None):
-            return ""  # installing is another test's matter, and PyTorch need not be there
-        options: dict[str, Any] = {
+            return NOT_RUN  # installing is another test's matter, and PyTorch need not be there
+        if "stop it in the middle" in comment:
+            self.stop(command.strip())
+            return ""
+        done = self.done(command)
+        assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+        return done.stdout
+
+    def options(self, command: str) -> dict[str, Any]:
+        """The arguments of a process that a command starts."""
+        words = command.split()
+        return {
             "args": [PROGRAMS.get(words[0], words[0]), *words[1:]],
             "cwd": self.folder,
             "env": {**os.environ, "PYTHONPATH": str(ROOT), "DL4ALL_DEVICE": self.device},
             "preload": PYTORCH if "in_pytorch.py" in words else LIBRARY,
         }
-        if "stop it in the middle" in comment:
-            self.stop(command.strip(), options)
-            return ""
-        done = run_forked(**options)
-        assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
-        return done.stdout
 
-    def stop(self, command: str, options: dict[str, Any]) -> None:
+    def done(self, command: str) -> subprocess.CompletedProcess[str]:
+        return run_forked(**self.options(command))
+
+    def begun(self, command: str) -> Any:
+        return ForkedProcess(**self.options(command), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def stop(self, command: str) -> None:
         """Begin a command and kill it."""
         is_due = STOPPED[command]
-        process = ForkedProcess(**options, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        process = self.begun(command)
         while not is_due(self.folder) and process.poll() is None:
             time.sleep(0.005)
         process.kill()
         _, errors = process.communicate()
         assert process.returncode == -signal.SIGKILL, f"{command} ended by itself:\n{errors.decode()}"
+
+
+@dataclass
+class Typist(Reader):
+    """Who types lines into a shell, in an environment that has nothing of this one."""
+
+    activate: str = ""
+
+    def options(self, command: str) -> dict[str, Any]:
+        kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
+        return {
+            "args": ["bash", "-c", f"source {self.activate} && exec {command}"],
+            "cwd": self.folder,
+            "env": {**kept, "DL4ALL_DEVICE": self.device},
+        }
+
+    def done(self, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(**self.options(command), capture_output=True, text=True, check=False)
+
+    def begun(self, command: str) -> Any:
+        return subprocess.Popen(**self.options(command), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_readme_and_the_page_are_typed_in_a_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All lines as they stand, from ``python3 -m venv`` on, but PyTorch's, which is not installed."""
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", ROOT, clone], check=True)
+    typist = Typist(clone, "cpu", "cpu", activate=f"{clone}/.venv/bin/activate")
+    readme = (clone / "README.md").read_text("utf-8")
+    blocks = [(block["kind"], block["text"]) for block in BLOCK.finditer(readme)]
+    assert [kind for kind, _ in blocks] == ["bash", "python"]
+    for kind, text in blocks:
+        if kind == "bash":
+            ran = subprocess.run(
+                ["bash", "-ec", text], cwd=clone, env=typist.options("")["env"],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+        else:
+            (clone / "first.py").write_text(text)
+            ran = typist.done("python first.py")
+        assert ran.returncode == 0, ran.stderr[-3000:]
+    assert re.search(r"9\d\.\d% of 359 unseen digits", ran.stdout)
+    page = (clone / "docs" / "walkthrough.md").read_text("utf-8")
+    assert typist.done("pip install '.[vision]'").returncode == 0
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # PyTorch is not there
+    typist.folder = tmp_path / "project"
+    typist.folder.mkdir()
+    for block in BLOCK.finditer(page):
+        typist.follow(block["kind"], block["text"], page[: block.start()])
+    assert typist.folder == tmp_path / "elsewhere"
 
 
 @pytest.mark.sampled(3)
