@@ -114,20 +114,6 @@ def layers() -> set[str]:
     return {ffi.string(found[i].layerName).decode() for i in range(count[0])}
 
 
-def extensions() -> set[str]:
-    """The names of the instance extensions of the loader and the drivers.
-
-    Raises:
-        BackendMissingError: there is no loader.
-    """
-    ffi, lib = api().ffi, api().lib
-    count = ffi.new("uint32_t*")
-    check(lib.vkEnumerateInstanceExtensionProperties(ffi.NULL, count, ffi.NULL), "listing extensions")
-    found = ffi.new("VkExtensionProperties[]", count[0])
-    check(lib.vkEnumerateInstanceExtensionProperties(ffi.NULL, count, found), "listing extensions")
-    return {ffi.string(found[i].extensionName).decode() for i in range(count[0])}
-
-
 @functools.cache
 def instance(number: int = 0) -> Any:
     """A VkInstance, created on first use and destroyed at exit.
@@ -154,13 +140,39 @@ def instance(number: int = 0) -> Any:
     return made
 
 
-def _create(names: list[str]) -> Any:
+def _create(extensions: list[str]) -> Any:
+    """
+    Raises:
+        BackendMissingError: there is no driver, no layer that was asked for, or a damaged manifest.
+    """
+    vulkan = api()
+    result, handle = _requested([*extensions, PORTABILITY])
+    for fewer in ([PORTABILITY], extensions, []):  # older loaders lack one or both
+        if result == vulkan.VK_ERROR_EXTENSION_NOT_PRESENT:
+            result, handle = _requested(fewer)
+    if result == vulkan.VK_ERROR_INCOMPATIBLE_DRIVER:
+        raise BackendMissingError(f"[vulkan] {NO_DRIVER}")
+    if result == vulkan.VK_ERROR_LAYER_NOT_PRESENT:
+        raise BackendMissingError(
+            f"[vulkan] DL4ALL_VALIDATION asks for {VALIDATION_LAYER}, which is not installed: "
+            "apt install vulkan-validationlayers"
+        )
+    if result == vulkan.VK_ERROR_OUT_OF_HOST_MEMORY:  # what some loaders say of a manifest they cannot read
+        raise BackendMissingError(
+            "[vulkan] the loader could not start; a driver's or layer's manifest may be damaged: "
+            "dl4all doctor names the files"
+        )
+    check(result, "vkCreateInstance")
+    return handle
+
+
+def _requested(extensions: list[str]) -> tuple[int, Any]:
+    """The result of a request for an instance, and the instance."""
     vulkan = api()
     ffi, lib = vulkan.ffi, vulkan.lib
     wanted = [ffi.new("char[]", VALIDATION_LAYER.encode())] if validation_wanted() else []
     layer_names = ffi.new("char*[]", wanted)
-    portable = {PORTABILITY} & extensions()
-    enabled = [ffi.new("char[]", name.encode()) for name in (*names, *portable)]
+    enabled = [ffi.new("char[]", name.encode()) for name in extensions]
     extension_names = ffi.new("char*[]", enabled)
     application = ffi.new(
         "VkApplicationInfo*",
@@ -173,7 +185,7 @@ def _create(names: list[str]) -> Any:
         "VkInstanceCreateInfo*",
         {
             "sType": vulkan.VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
-            "flags": ENUMERATE_PORTABILITY if portable else 0,
+            "flags": ENUMERATE_PORTABILITY if PORTABILITY in extensions else 0,
             "pApplicationInfo": application,
             "enabledLayerCount": len(wanted),
             "ppEnabledLayerNames": layer_names,
@@ -182,23 +194,7 @@ def _create(names: list[str]) -> Any:
         },
     )
     handle = ffi.new("VkInstance*")
-    result = lib.vkCreateInstance(create, ffi.NULL, handle)
-    if result == vulkan.VK_ERROR_INCOMPATIBLE_DRIVER:
-        raise BackendMissingError(f"[vulkan] {NO_DRIVER}")
-    if result == vulkan.VK_ERROR_EXTENSION_NOT_PRESENT and names:  # a loader that is older: no names
-        return _create([])
-    if result == vulkan.VK_ERROR_LAYER_NOT_PRESENT:
-        raise BackendMissingError(
-            f"[vulkan] DL4ALL_VALIDATION asks for {VALIDATION_LAYER}, which is not installed: "
-            "apt install vulkan-validationlayers"
-        )
-    if result == vulkan.VK_ERROR_OUT_OF_HOST_MEMORY:  # what some loaders say of a manifest they cannot read
-        raise BackendMissingError(
-            "[vulkan] the loader could not start; a driver's or layer's manifest may be damaged: "
-            "dl4all doctor names the files"
-        )
-    check(result, "vkCreateInstance")
-    return handle[0]
+    return lib.vkCreateInstance(create, ffi.NULL, handle), handle[0]
 
 
 def _destroy(made: Any) -> None:

@@ -98,7 +98,7 @@ def test_every_module_is_imported(system: str, tmp_path: Path) -> None:
 
 HIDDEN = """
 from dl4all.runtime.vulkan import instance
-instance.PORTABILITY = "none"
+instance.PORTABILITY = "VK_EXT_of_no_loader"
 """
 LISTS = """
 import dl4all as dl

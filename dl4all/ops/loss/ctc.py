@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ from dl4all.ops.reduce.softmax_dtypes import logsumexp
 from dl4all.ops.reduce.sums import mean, sum
 
 HALF = 2  # bytes of an element, which holds no such number
+SMALL = 2**15
+"""Elements of a step from each state to each, up to which more of them cost less than more ops do."""
 IMPOSSIBLE = -1e30
 """The logarithm of the probability of a path that there is not: of infinities alone a sum has no gradient."""
 
@@ -152,13 +155,12 @@ def _path_losses(scores: Any, labels: NDArray, steps: NDArray, lengths: NDArray,
     # A label may follow another without a blank between them, unless both are the same.
     skips = np.zeros(states.shape, bool)
     skips[:, 2:] = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
-    can_skip, is_first = _on_device(scores, skips), _on_device(scores, np.arange(size)[None] < 2)
+    is_first = _on_device(scores, np.arange(size)[None] < 2)
+    step = _small_step(scores, skips) if skips.size * size <= SMALL else _large_step(scores, skips)
     rows = unbind(emitted, 0)  # whose gradients are joined once
     alpha, shortest = where(is_first, rows[0], IMPOSSIBLE), int(steps.min(initial=times))
     for time in range(1, times):
-        before = pad(alpha, (2, 0), value=IMPOSSIBLE)
-        one, two = before[:, 1 : size + 1], where(can_skip, before[:, :size], IMPOSSIBLE)
-        after = logsumexp(stack([alpha, one, two]), 0) + rows[time]
+        after = step(alpha) + rows[time]
         goes_on = time < shortest
         alpha = after if goes_on else where(_on_device(scores, (time < steps)[:, None]), after, alpha)
     alpha = where(gt(alpha, IMPOSSIBLE / 2), alpha, -math.inf)
@@ -166,3 +168,24 @@ def _path_losses(scores: Any, labels: NDArray, steps: NDArray, lengths: NDArray,
     last = gather(alpha, 1, ends)
     label = where(_on_device(scores, lengths > 0), select(last, 1, 1), -math.inf)
     return -logaddexp(select(last, 1, 0), label)
+
+
+def _small_step(scores: Any, skips: NDArray) -> Callable[[Any], Any]:
+    """A step of the recursion: from each state to each, for states (N, S) that skip the one before or not."""
+    places = np.arange(skips.shape[1])
+    back = places[:, None] - places
+    moves = np.where((back == 0) | (back == 1) | ((back == 2) & skips[:, :, None]), 0.0, IMPOSSIBLE)
+    table = _on_device(scores, moves.astype(scores.dtype))
+    return lambda alpha: logsumexp(unsqueeze(alpha, 1) + table, 2)
+
+
+def _large_step(scores: Any, skips: NDArray) -> Callable[[Any], Any]:
+    """The same from three states to each."""
+    can_skip, size = _on_device(scores, skips), skips.shape[1]
+
+    def step(alpha: Any) -> Any:
+        before = pad(alpha, (2, 0), value=IMPOSSIBLE)
+        one, two = before[:, 1 : size + 1], where(can_skip, before[:, :size], IMPOSSIBLE)
+        return logsumexp(stack([alpha, one, two]), 0)
+
+    return step
