@@ -268,12 +268,18 @@ def test_random_networks_with_random_masks() -> None:
     assert smaller > seed / 2
 
 
+def quantised(layer: nn.Linear) -> Any:
+    dl.quantization.quantize_(layer, dl.quantization.Int8WeightOnlyConfig())
+    return layer
+
+
 def test_what_cannot_go_stays() -> None:
     dl.manual_seed(8)
     shared = nn.Linear(4, 4)
     cases: dict[str, Callable[[], nn.Module]] = {
         "all rows": lambda: nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2)),
         "shared": lambda: nn.Sequential(nn.Linear(4, 4), shared, shared, nn.Linear(4, 2)),
+        "quantised": lambda: nn.Sequential(nn.Linear(4, 4), quantised(nn.Linear(4, 6)), nn.Linear(6, 2)),
         "layer norm": lambda: nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 2)),
     }
     sizes = {}
@@ -281,7 +287,27 @@ def test_what_cannot_go_stays() -> None:
         net: Any = make()
         prune.ln_structured(net[0], "weight", 1.0 if name == "all rows" else 2, 2, 0)
         sizes[name] = compared(net, dl.randn(3, 4))[0][0].out_features
-    assert sizes == {"all rows": 1, "shared": 4, "layer norm": 6}
+    assert sizes == {"all rows": 1, "shared": 4, "quantised": 4, "layer norm": 6}
+
+
+class Skips(nn.Module):
+    """A way around a layer, which leads the inputs to the next one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.b(self.a(x) + x)
+
+
+def test_channels_that_nothing_uses_stay_where_the_inputs_are_added() -> None:
+    dl.manual_seed(12)
+    net = Skips()
+    with dl.no_grad():
+        net.b.weight[:, 2] = 0.0
+    small, share = compared(net, dl.randn(3, 4))
+    assert (small.a.out_features, share) == (4, 1)
 
 
 class Sized(nn.Module):

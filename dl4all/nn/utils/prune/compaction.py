@@ -128,8 +128,11 @@ def extend_to_norms(model: M, example: Tensor | tuple[Tensor, ...]) -> M:
         layers = _layers(copied)
         constants = _constants(copied, layers, inputs)
     for name, module in model.named_modules():
-        if name in constants and isinstance(module, BatchNorm) and module.weight is not None:
-            kept = (~constants[name].known).astype(np.float32)
+        if not isinstance(module, BatchNorm) or module.weight is None or name not in constants:
+            continue
+        known = constants[name].known
+        if known.any():
+            kept = (~known).astype(np.float32)
             for parameter in ("weight", "bias"):
                 custom_from_mask(module, parameter, from_numpy(kept, module.weight.device))
     return model
@@ -161,6 +164,7 @@ def _layers(model: Module) -> dict[str, Any]:
         name: part
         for name, part in model.named_modules()
         if (_mixes(part) or _keeps(part))
+        and "weight" in part._parameters  # not quantised, nor computed from others
         and id(part) not in within
         and all(uses[id(p)] == 1 for p in part._parameters.values() if p is not None)
     }
@@ -216,11 +220,8 @@ def _unused_columns(layer: Any) -> npt.NDArray[np.bool_]:
     if isinstance(layer, PReLU) or layer.weight is None:
         return np.zeros(0 if layer.weight is None else len(layer.weight), bool)
     weight = layer.weight.detach().numpy()
-    return (
-        _zero_rows(layer)
-        if _keeps(layer)
-        else np.asarray(~np.moveaxis(weight, 1, 0).any(tuple(range(1, weight.ndim))))
-    )
+    others = () if _keeps(layer) else (0,)
+    return np.asarray(~weight.any((*others, *range(len(others) + 1, weight.ndim))))
 
 
 @contextmanager
@@ -522,7 +523,8 @@ def _results(model: Module, inputs: Sequence[Tensor]) -> list[Array]:
 
 def _disturbed(inputs: Sequence[Tensor]) -> list[Tensor]:
     """Other numbers of the same kind: the samples in the other order, and floats turned round and doubled."""
-    return [x.flip(0) * -2 if _is_real(x) else x.flip(0) if x.ndim else x for x in inputs]
+    turned = [x.flip(0) if x.ndim else x for x in inputs]
+    return [x * -2 if _is_real(x) else x for x in turned]
 
 
 def _check(model: Module, inputs: Sequence[Tensor], wanted: Sequence[Array]) -> None:
