@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -32,10 +34,40 @@ def lazy_names(package: str, modules: Mapping[str, str], extra: str = "") -> Cal
             if not extra or str(error.name).startswith("dl4all"):
                 raise
             raise BackendMissingError(
-                f"[{extra}] {error.name} is not installed: pip install 'dl4all[{extra}]'"
+                f"[{extra}] {error.name} is not installed: {install_command(extra)}"
             ) from None
         found = module if name == modules[name] else getattr(module, name)
         setattr(sys.modules[package], name, found)
         return found
 
     return getattr_
+
+
+def install_command(extra: str) -> str:
+    """The command that installs the packages of an extra by their own names: an index may not have dl4all.
+
+    Example:
+        >>> install_command("tensorboard")
+        "pip install 'tensorboard>=2.16'"
+    """
+    from importlib.metadata import PackageNotFoundError, requires  # not with each import of the library
+
+    try:
+        lines = requires("dl4all") or []
+    except PackageNotFoundError:  # imported from a folder
+        return f"pip install '.[{extra}]' in a clone of dl4all"
+    return " ".join(("pip install", *map(shlex.quote, dict.fromkeys(_requirements(lines, extra)))))
+
+
+def _requirements(lines: Sequence[str], extra: str) -> Iterator[str]:
+    """The requirements of an extra, and of those that it names, without their markers."""
+    for line in lines:
+        requirement, _, marker = line.partition(";")
+        if not re.search(rf"extra == ['\"]{extra}['\"]", marker):
+            continue
+        own = re.match(r"dl4all\[([\w,-]+)\]", requirement.strip())
+        if own is None:
+            yield requirement.strip()
+        else:
+            for other in own[1].split(","):
+                yield from _requirements(lines, other)

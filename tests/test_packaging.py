@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import dl4all
+from dl4all.lazy_names import install_command
 from tests.runtime.test_plugins import SUITE, TOY, write_distribution
 from tests.support.parts import PARTS
 
@@ -42,6 +43,15 @@ def test_every_package_is_declared() -> None:
     for part in PARTS:
         tree |= packages_of(ROOT / part, f"dl4all.{part}")
     assert set(project()["tool"]["setuptools"]["packages"]) == tree
+
+
+def test_messages_and_pages_name_packages_that_an_index_has() -> None:
+    """Not ``dl4all[extra]``, which no index has yet: the packages of the extra, or those of a clone."""
+    texts = [*(ROOT / "dl4all").rglob("*.py"), ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    assert [str(path) for path in texts if "install 'dl4all[" in path.read_text("utf-8")] == []
+    assert install_command("mpi").startswith("pip install 'mpi4py>=")
+    of_others = install_command("automl").split()
+    assert {"'optuna>=5'", "'pandas>=2'", "'pillow>=10'"} <= set(of_others)
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -102,8 +102,8 @@ def init_process_group(
     SLURM's.
 
     Args:
-        backend: ``"gloo"`` (the default; ``pip install 'dl4all[dist]'``), ``"mpi"`` (``'dl4all[mpi]'``), or
-            ``"torchft"`` (``'dl4all[ft]'``; the default in an elastic launch), whose processes come and go: a
+        backend: ``"gloo"`` (the default; the extra ``dist``), ``"mpi"`` (``mpi``), or
+            ``"torchft"`` (``ft``; the default in an elastic launch), whose processes come and go: a
             process is alone until :class:`dl4all.Trainer` meets others. All carry arrays through the memory
             of the hosts.
         init_method: ``"env://"``, or ``"tcp://host:port"`` of rank 0.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dl4all.errors import ArgumentError, BackendMissingError, ConfigError, DTypeError, WeightsError
+from dl4all.lazy_names import install_command
 from dl4all.llm.decoder import Decoder
 from dl4all.llm.documents import read_json
 from dl4all.llm.families import DecoderConfig, decoder_config
@@ -141,7 +142,7 @@ def _gguf(path: Path, given: HeldType | None) -> _Source:
         from dl4all.llm.gguf.vocabulary import tokenizer_of
     except ImportError:
         raise BackendMissingError(
-            "[llm] GGUF files need the package gguf: pip install 'dl4all[llm]'"
+            f"[llm] GGUF files need the package gguf: {install_command('llm')}"
         ) from None
     file = read_gguf(path)
     config = gguf_config(file)
@@ -189,7 +190,7 @@ def _path(path_or_repo: str | Path, revision: str | None) -> Path:
     except ImportError:
         raise BackendMissingError(
             f"[llm] there is no folder {path}, and to download a repository huggingface_hub is needed: "
-            "pip install 'dl4all[llm]'"
+            f"{install_command('llm')}"
         ) from None
     try:
         return Path(snapshot_download(path_or_repo, revision=revision, allow_patterns=FILES))

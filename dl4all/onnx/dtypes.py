@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from dl4all.errors import BackendMissingError, OperatorError
+from dl4all.lazy_names import install_command
 from dl4all.ops.core.dtypes import KINDS
 
 NARROW = {
@@ -29,7 +30,7 @@ def protobuf() -> Any:
         import onnx
     except ImportError:
         raise BackendMissingError(
-            "[onnx] reading and writing ONNX files needs the package onnx; pip install 'dl4all[onnx]'"
+            f"[onnx] reading and writing ONNX files needs the package onnx: {install_command('onnx')}"
         ) from None
     return onnx
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, BackendMissingError, GradientError, GraphError
 from dl4all.graph.tracing.guards import Guards, Wrapper
+from dl4all.lazy_names import install_command
 from dl4all.nn.module import Module
 from dl4all.onnx.exporter.export import export
 from dl4all.ops.core import tape
@@ -205,5 +206,5 @@ def _package(name: str) -> Any:
         return importlib.import_module(f"iree.{name}")
     except ImportError as error:
         raise BackendMissingError(
-            f"[compile] backend='iree' needs IREE's wheels ({error}): pip install 'dl4all[iree]'"
+            f"[compile] backend='iree' needs IREE's wheels ({error}): {install_command('iree')}"
         ) from None

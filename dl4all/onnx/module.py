@@ -267,7 +267,7 @@ def load(
     Raises:
         OperatorError: it has operators that are not here; all are named with how often they come.
         FileFormatError: it is truncated, contradicts itself, or names files outside of its folder.
-        BackendMissingError: the package ``onnx`` is not installed: ``pip install 'dl4all[onnx]'``.
+        BackendMissingError: the package ``onnx`` is not installed: ``pip install onnx``.
 
     Example:
         >>> import dl4all as dl

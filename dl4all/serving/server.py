@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dl4all.errors import ArgumentError, BackendMissingError, ConfigError
+from dl4all.lazy_names import install_command
 from dl4all.nn.module import Module
 from dl4all.serving.language_models import LanguageModels
 from dl4all.serving.model_config import NAME, ModelConfig, TensorSpec, checked_config
@@ -31,7 +32,7 @@ try:
     from dl4all.serving.protocol.http_routes import application
     from dl4all.serving.protocol.request_tensors import MOST_BYTES
 except ImportError as error:
-    raise BackendMissingError(f"[serve] {error.name} is not installed: pip install 'dl4all[serve]'") from None
+    raise BackendMissingError(f"[serve] {error.name} is not installed: {install_command('serve')}") from None
 
 if TYPE_CHECKING:
     from dl4all.llm.decoder import Decoder
@@ -67,7 +68,7 @@ class Server:
 
     Raises:
         ConfigError: the repository is no folder.
-        BackendMissingError: a package is not installed: ``pip install 'dl4all[serve]'``.
+        BackendMissingError: a package is not installed: the message has the command.
 
     Example:
         >>> import dl4all as dl

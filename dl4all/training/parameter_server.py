@@ -23,6 +23,7 @@ from dl4all.distributed.process_group.transport import Array
 from dl4all.errors import ArgumentError, BackendMissingError, Dl4allError, FileFormatError
 from dl4all.io.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from dl4all.io.folder_lock import lock_folder
+from dl4all.lazy_names import install_command
 from dl4all.nn.parameter import Parameter
 from dl4all.optim.optimizer import Optimizer
 from dl4all.tensor.creation import from_numpy
@@ -68,7 +69,7 @@ class ParameterServer:
             import grpc
         except ImportError as error:
             raise BackendMissingError(
-                f"[ParameterServer] grpcio is missing: pip install 'dl4all[parameter-server]' ({error})"
+                f"[ParameterServer] grpcio is missing: {install_command('parameter-server')} ({error})"
             ) from error
         self._folder = None if folder is None else Path(folder)
         self._save_every, self._limit = save_every, limit

@@ -331,7 +331,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "find_spec", lambda name: None)
     found = CliRunner().invoke(launch, ["--elastic", __file__])
     assert isinstance(found.exception, BackendMissingError)
-    assert "pip install 'dl4all[ft]'" in str(found.exception)
+    assert "pip install 'torchft<" in str(found.exception)
 
 
 def test_restarts_statuses_and_logs(tmp_path: Path) -> None:

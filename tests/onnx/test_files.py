@@ -248,5 +248,5 @@ def test_errors_of_nodes_name_them() -> None:
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(BackendMissingError, match=r"pip install 'dl4all\[onnx\]'"):
+    with pytest.raises(BackendMissingError, match=r"pip install 'onnx>="):
         dtypes.protobuf()

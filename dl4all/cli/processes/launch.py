@@ -14,6 +14,7 @@ import click
 
 from dl4all.cli.processes.supervisor import RESTARTS, host_and_port, supervise
 from dl4all.errors import ArgumentError, BackendMissingError
+from dl4all.lazy_names import install_command
 
 WORKER = ("-m", "dl4all.cli.processes.worker")
 
@@ -112,7 +113,7 @@ def _torchrun(
     """
     if find_spec("torch") is None:
         raise BackendMissingError(
-            "[launch] processes are started by PyTorch's torchrun: pip install 'dl4all[dist]'"
+            f"[launch] processes are started by PyTorch's torchrun: {install_command('dist')}"
         )
     if nnodes > 1 and (node_rank is None or endpoint is None or node_rank >= nnodes):
         raise ArgumentError(
@@ -142,7 +143,7 @@ def _mpirun(processes: int, hosts: str | None) -> list[str]:
     found = str(beside) if beside.exists() else shutil.which("mpirun")
     if found is None or find_spec("mpi4py") is None:
         raise BackendMissingError(
-            "[launch] --backend mpi needs mpi4py and an MPI with its mpirun: pip install 'dl4all[mpi]'"
+            f"[launch] --backend mpi needs mpi4py and an MPI with its mpirun: {install_command('mpi')}"
         )
     version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
     command = [found, "-n", str(processes * (1 if hosts is None else len(hosts.split(","))))]

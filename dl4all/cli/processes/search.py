@@ -14,6 +14,7 @@ import click
 
 from dl4all.cli.processes.trials import live_trials, trials_table
 from dl4all.errors import ArgumentError, Dl4allError
+from dl4all.lazy_names import install_command
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -39,7 +40,7 @@ ALGORITHMS = ("tpe", "evolution", "reinforce", "random", "nsga2", "gp", "cmaes",
     "--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds; no trial begins later."
 )
 @click.option("--seed", type=int, help="Of the algorithm's random numbers.")
-@click.option("--pictures", type=click.Path(file_okay=False), help="A folder for plots (needs dl4all[plot]).")
+@click.option("--pictures", type=click.Path(file_okay=False), help="A folder for plots (needs matplotlib).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def search(
     script: str,
@@ -156,7 +157,7 @@ def _check_plots() -> None:
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None:
-        raise ArgumentError("[search] --pictures needs matplotlib: pip install 'dl4all[plot]'")
+        raise ArgumentError(f"[search] --pictures needs matplotlib: {install_command('plot')}")
 
 
 def _draw(study: Study, folder: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from dl4all.distributed.process_group.launch_variables import LIGHTHOUSE
 from dl4all.errors import ArgumentError, BackendMissingError
+from dl4all.lazy_names import install_command
 
 RESTARTS = 3
 """The number of times that a process is started again which fails."""
@@ -70,7 +71,7 @@ def supervise(
     """
     if find_spec("torchft") is None:
         raise BackendMissingError(
-            "[launch] --elastic needs torchft, which is there for Linux on x86-64: pip install 'dl4all[ft]'"
+            f"[launch] --elastic needs torchft, which is there for Linux on x86-64: {install_command('ft')}"
         )
     host, port = ("127.0.0.1", _free_port()) if endpoint is None else host_and_port(endpoint)
     variables = {

@@ -22,6 +22,7 @@ from dl4all.distributed.parameter_server.messages import (
 )
 from dl4all.distributed.process_group.transport import Array
 from dl4all.errors import ArgumentError, BackendMissingError, DistError, DistNetworkError
+from dl4all.lazy_names import install_command
 from dl4all.tensor.creation import from_numpy
 from dl4all.tensor.tensor import Tensor
 
@@ -96,7 +97,7 @@ class ParameterClient:
             import grpc
         except ImportError as error:
             raise BackendMissingError(
-                f"[ParameterClient] grpcio is missing: pip install 'dl4all[parameter-server]' ({error})"
+                f"[ParameterClient] grpcio is missing: {install_command('parameter-server')} ({error})"
             ) from error
         settings = _settings(optimizer, options, staleness)
         named = _named(parameters)

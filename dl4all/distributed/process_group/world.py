@@ -11,6 +11,7 @@ from importlib import import_module
 from dl4all.distributed.process_group.group import ProcessGroup
 from dl4all.distributed.process_group.launch_variables import LIGHTHOUSE, Membership
 from dl4all.errors import ArgumentError, BackendMissingError, DistError
+from dl4all.lazy_names import install_command
 from dl4all.scheduler.monitor import publisher
 
 DEFAULT_TIMEOUT = timedelta(minutes=5)
@@ -70,8 +71,7 @@ def connect(
         import_module(package)
     except (ImportError, RuntimeError) as error:  # mpi4py raises the latter where there is no MPI
         raise BackendMissingError(
-            f"[init_process_group] the backend {name!r} needs {package}: "
-            f"pip install 'dl4all[{extra}]' ({error})"
+            f"[init_process_group] the backend {name!r} needs {package}: {install_command(extra)} ({error})"
         ) from error
     limit = timeout or (ELASTIC_TIMEOUT if name == "torchft" else DEFAULT_TIMEOUT)
     _world, _member = module.connected(rank, world_size, address, limit)
