@@ -7,12 +7,16 @@ imported here.
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable
 from types import ModuleType
 
 import wrapt
 
 from dl4all.pytorch.device.frameworks import accelerate, lightning_accelerator, safetensors, transformers
+
+logger = logging.getLogger("dl4all")
 
 AFTER_IMPORT: dict[str, Callable[[ModuleType], None]] = {
     "accelerate.state": accelerate.prefer,
@@ -30,4 +34,16 @@ AFTER_IMPORT: dict[str, Callable[[ModuleType], None]] = {
 def register() -> None:
     """Do it where a module has been imported, and otherwise as soon as it is."""
     for name, change in AFTER_IMPORT.items():
-        wrapt.register_post_import_hook(change, name)
+        wrapt.register_post_import_hook(functools.partial(_changed, change), name)
+
+
+def _changed(change: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Change a module, which must be importable also where another release has other names."""
+    try:
+        change(module)
+    except (AttributeError, KeyError) as error:
+        logger.warning(
+            "[dl4all.torch] %s is of a release that is not known (%s): name the device in the script",
+            module.__name__.partition(".")[0],
+            error,
+        )

@@ -27,9 +27,9 @@ def connect(module: ModuleType) -> None:
     connector: Any = getattr(module, "_AcceleratorConnector", None) or module._Connector
     registry: Any = getattr(module, "AcceleratorRegistry", None) or module.ACCELERATOR_REGISTRY
     accelerator = _accelerator(module.CUDAAccelerator)
-    registry.register(NAME, accelerator, description=accelerator.__doc__)
     read_arguments = connector._check_config_and_set_final_flags
     make_precision = connector._check_and_init_precision
+    registry.register(NAME, accelerator, description=accelerator.__doc__)
 
     @functools.wraps(read_arguments)
     def read(self: Any, *args: Any, **options: Any) -> None:

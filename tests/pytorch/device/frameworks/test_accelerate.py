@@ -90,7 +90,7 @@ for x, y in loader:
 losses = accelerator.gather(loss.reshape(1)).tolist()
 state = accelerator.unwrap_model(net).state_dict()["3.weight"].sum().item()
 found = accelerator.process_index, x.device, type(net).__name__, len(losses), f"{state:.6f}"
-print("group", *found, flush=True)
+print(" ".join(map(str, ("group", *found))) + "\\n", end="", flush=True)  # in one piece: there are two
 accelerator.end_training()
 """
 
