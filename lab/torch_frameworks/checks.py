@@ -1,4 +1,4 @@
-"""What ``python -m lab.torch_frameworks`` runs on the device that DL4ALL_DEVICE names; prints JSON."""
+"""The checks of ``python -m lab.torch_frameworks``, on the device that DL4ALL_DEVICE names; prints JSON."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import wrapt
 
-from dl4all.pytorch.device.frameworks import accelerate, lightning_accelerator, safetensors, transformers
+from dl4all.pytorch.device.frameworks import accelerate, fabric, safetensors, transformers
 
 logger = logging.getLogger("dl4all")
 
@@ -23,10 +23,10 @@ AFTER_IMPORT: dict[str, Callable[[ModuleType], None]] = {
     "safetensors.torch": safetensors.read_to_device,
     "transformers.training_args": transformers.prefer,
     "transformers.utils.import_utils": transformers.offer_bfloat16,
-    "lightning.pytorch.trainer.connectors.accelerator_connector": lightning_accelerator.connect,
-    "lightning.fabric.connector": lightning_accelerator.connect,
-    "pytorch_lightning.trainer.connectors.accelerator_connector": lightning_accelerator.connect,
-    "lightning_fabric.connector": lightning_accelerator.connect,
+    "lightning.pytorch.trainer.connectors.accelerator_connector": fabric.connect,
+    "lightning.fabric.connector": fabric.connect,
+    "pytorch_lightning.trainer.connectors.accelerator_connector": fabric.connect,
+    "lightning_fabric.connector": fabric.connect,
 }
 """Changes by the name of the module after whose import they are made."""
 

@@ -1,4 +1,4 @@
-"""What the frameworks' tests train: a small network whose losses on dlall and on the CPU are compared."""
+"""A small network and its data, whose losses on dlall and on the CPU the frameworks' tests compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dlall`` as an accelerator of Lightning's ``Trainer`` and ``Fabric``.
+"""``dlall`` as an accelerator of Lightning: of its ``Fabric``, and of its ``Trainer``.
 
 Lightning registers accelerators of others, but computes on the CPU for all that are not CUDA's or Apple's,
 and opens ``torch.autocast`` for CUDA. So this one is a kind of CUDA's, put in place of names.
