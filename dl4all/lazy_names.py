@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -50,7 +49,8 @@ def install_command(extra: str) -> str:
         >>> install_command("tensorboard")
         "pip install 'tensorboard>=2.16'"
     """
-    from importlib.metadata import PackageNotFoundError, requires  # not with each import of the library
+    import shlex  # neither with each import of the library
+    from importlib.metadata import PackageNotFoundError, requires
 
     try:
         lines = requires("dl4all") or []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from dl4all.config import debug_names_setting
@@ -146,10 +147,10 @@ def _create(extensions: list[str]) -> Any:
         BackendMissingError: there is no driver, no layer that was asked for, or a damaged manifest.
     """
     vulkan = api()
-    result, handle = _requested([*extensions, PORTABILITY])
-    for fewer in ([PORTABILITY], extensions, []):  # older loaders lack one or both
-        if result == vulkan.VK_ERROR_EXTENSION_NOT_PRESENT:
-            result, handle = _requested(fewer)
+    for names in dict.fromkeys(((*extensions, PORTABILITY), (PORTABILITY,), tuple(extensions), ())):
+        result, handle = _requested(names)
+        if result != vulkan.VK_ERROR_EXTENSION_NOT_PRESENT:  # older loaders lack one or both
+            break
     if result == vulkan.VK_ERROR_INCOMPATIBLE_DRIVER:
         raise BackendMissingError(f"[vulkan] {NO_DRIVER}")
     if result == vulkan.VK_ERROR_LAYER_NOT_PRESENT:
@@ -166,7 +167,7 @@ def _create(extensions: list[str]) -> Any:
     return handle
 
 
-def _requested(extensions: list[str]) -> tuple[int, Any]:
+def _requested(extensions: Sequence[str]) -> tuple[int, Any]:
     """The result of a request for an instance, and the instance."""
     vulkan = api()
     ffi, lib = vulkan.ffi, vulkan.lib

@@ -275,7 +275,7 @@ def _constants(model: Module, layers: dict[str, Any], inputs: Sequence[Tensor]) 
 
     def after(name: str, module: Any, result: Tensor) -> Any:
         if name not in layers:
-            return result + float("nan") if _has_parameters(module) and _is_real(result) else None
+            return _unknown_result(module, result)
         alone = _zero_rows(module) if _mixes(module) else _unused_columns(module)
         if not alone.any() and _keeps(module):
             return None
@@ -291,7 +291,7 @@ def _constants(model: Module, layers: dict[str, Any], inputs: Sequence[Tensor]) 
 
 def _unknown(inputs: Sequence[Tensor]) -> list[Tensor]:
     """Inputs without their numbers; indices stay."""
-    return [x + float("nan") if _is_real(x) else x for x in inputs]
+    return [x + float("nan") if x.is_floating_point() else x for x in inputs]
 
 
 def _pads_zeros(layer: Any) -> bool:
@@ -305,8 +305,10 @@ def _has_parameters(module: Module) -> bool:
     return any(p is not None for p in module._parameters.values())
 
 
-def _is_real(x: Tensor) -> bool:
-    return np.dtype(x.dtype).kind not in "iub"
+def _unknown_result(module: Module, result: Tensor) -> Tensor | None:
+    """The result of a module whose rows are not followed, without its numbers; None where it has no own."""
+    is_known = not _has_parameters(module) or not result.is_floating_point()
+    return None if is_known else result + float("nan")
 
 
 # Where channels go
@@ -392,7 +394,7 @@ def _followed(
         def before(name: str, module: Module, x: Tensor, see: Any = see) -> None:
             if name in layers:
                 see(_channels_last(module, x), name)
-            elif _has_parameters(module) and _is_real(x):
+            elif _has_parameters(module) and x.is_floating_point():
                 see(x.detach().numpy(), "")
 
         def after(name: str, module: Any, result: Tensor, marks: Array = marks) -> Any:
@@ -416,7 +418,7 @@ def _followed(
         ]
         with _hooks(model, before, after):
             for result in _tensors(model(*repeated)):
-                if _is_real(result):
+                if result.is_floating_point():
                     see(result.detach().numpy()[..., None], "")
     return found
 
@@ -434,7 +436,7 @@ def _reached_by_others(model: Module, layers: dict[str, Any], inputs: Sequence[T
     def after(name: str, module: Any, result: Tensor) -> Any:
         if name in layers:
             return result.nan_to_num() if _mixes(module) else None
-        return result + float("nan") if _has_parameters(module) and _is_real(result) else None
+        return _unknown_result(module, result)
 
     with _hooks(model, before, after):
         model(*_unknown(inputs))
@@ -524,7 +526,7 @@ def _results(model: Module, inputs: Sequence[Tensor]) -> list[Array]:
 def _disturbed(inputs: Sequence[Tensor]) -> list[Tensor]:
     """Other numbers of the same kind: the samples in the other order, and floats turned round and doubled."""
     turned = [x.flip(0) if x.ndim else x for x in inputs]
-    return [x * -2 if _is_real(x) else x for x in turned]
+    return [x * -2 if x.is_floating_point() else x for x in turned]
 
 
 def _check(model: Module, inputs: Sequence[Tensor], wanted: Sequence[Array]) -> None:
