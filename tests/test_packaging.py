@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -50,6 +51,10 @@ def test_messages_and_pages_name_packages_that_an_index_has() -> None:
     texts = [*(ROOT / "dl4all").rglob("*.py"), ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     assert [str(path) for path in texts if "install 'dl4all[" in path.read_text("utf-8")] == []
     assert install_command("mpi").startswith("pip install 'mpi4py>=")
+    sources = "".join(path.read_text("utf-8") for path in texts if path.suffix == ".py")
+    named = set(re.findall(r"""install_command\(['"]([\w-]+)['"]\)|extra=['"]([\w-]+)['"]""", sources))
+    assert {one or other for one, other in named} <= set(project()["project"]["optional-dependencies"])
+    assert len(named) > 8
     of_others = install_command("automl").split()
     assert {"'optuna>=5'", "'pandas>=2'", "'pillow>=10'"} <= set(of_others)
 

@@ -268,6 +268,15 @@ def test_random_networks_with_random_masks() -> None:
     assert smaller > seed / 2
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 3, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        return self.lstm(x.unsqueeze(1))[0]
+
+
 def quantised(layer: nn.Linear) -> Any:
     dl.quantization.quantize_(layer, dl.quantization.Int8WeightOnlyConfig())
     return layer
@@ -276,9 +285,17 @@ def quantised(layer: nn.Linear) -> Any:
 def test_what_cannot_go_stays() -> None:
     dl.manual_seed(8)
     shared = nn.Linear(4, 4)
+
+    def between(layer: nn.Module) -> nn.Module:
+        unflatten = nn.Unflatten(1, (4, 1))
+        return nn.Sequential(nn.Linear(4, 4), unflatten, layer, nn.Flatten(), nn.Linear(6, 2))
+
     cases: dict[str, Callable[[], nn.Module]] = {
         "all rows": lambda: nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2)),
         "shared": lambda: nn.Sequential(nn.Linear(4, 4), shared, shared, nn.Linear(4, 2)),
+        "groups": lambda: between(nn.Conv1d(4, 6, 1, groups=2)),
+        "transposed": lambda: between(nn.ConvTranspose1d(4, 6, 1)),
+        "recurrent": lambda: nn.Sequential(nn.Linear(4, 4), Recurrent()),
         "quantised": lambda: nn.Sequential(nn.Linear(4, 4), quantised(nn.Linear(4, 6)), nn.Linear(6, 2)),
         "layer norm": lambda: nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 2)),
     }
@@ -287,7 +304,7 @@ def test_what_cannot_go_stays() -> None:
         net: Any = make()
         prune.ln_structured(net[0], "weight", 1.0 if name == "all rows" else 2, 2, 0)
         sizes[name] = compared(net, dl.randn(3, 4))[0][0].out_features
-    assert sizes == {"all rows": 1, "shared": 4, "quantised": 4, "layer norm": 6}
+    assert sizes == {**dict.fromkeys(cases, 4), "all rows": 1, "layer norm": 6}
 
 
 class Skips(nn.Module):

@@ -10,6 +10,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
+from dl4all.ops.loss import ctc
 from tests.conftest import need
 from tests.support.compare_torch import NDArray, check_against_torch, values
 
@@ -200,7 +201,14 @@ TIMES, LINES, CLASSES = 7, 3, 5
 SAID = np.array([[1, 2, 2], [3, 3, 0], [4, 0, 0]])
 
 
+@pytest.fixture(params=["to each state", "from three"])
+def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to take the steps of the recursion, of which the number of states decides."""
+    monkeypatch.setattr(ctc, "SMALL", 1 << 60 if request.param == "to each state" else 0)
+
+
 @DEVICES
+@pytest.mark.usefixtures("steps")
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_ctc_loss(reduction: str, place: str) -> None:
     need(place)
@@ -223,6 +231,7 @@ def test_ctc_loss(reduction: str, place: str) -> None:
         )
 
 
+@pytest.mark.usefixtures("steps")
 def test_ctc_loss_of_what_cannot_be_said() -> None:
     """Two of the same label need a blank between them, so at least three times."""
     check_against_torch(
@@ -244,6 +253,7 @@ def test_ctc_loss_of_what_cannot_be_said() -> None:
     assert dl.nn.functional.ctc_loss(scores, SAID[1:2], [2], [2], reduction="none").tolist() == [float("inf")]
 
 
+@pytest.mark.usefixtures("steps")
 def test_ctc_loss_of_classes_that_cannot_be(device: str) -> None:
     """Probabilities of 0, where PyTorch's gradients are partly nan and these are numbers."""
     shares = np.random.default_rng(5).random((TIMES, LINES, CLASSES)).astype(np.float32)
@@ -268,6 +278,20 @@ def test_ctc_loss_of_classes_that_cannot_be(device: str) -> None:
     gradient, known = ours.grad.numpy(), ~np.isnan(theirs.grad.numpy())
     assert np.isfinite(gradient).all()
     np.testing.assert_allclose(gradient[known], theirs.grad.numpy()[known], rtol=1e-4, atol=1e-6)
+
+
+def test_steps_of_ctc_loss_have_the_same_second_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for most in (1 << 60, 0):
+        monkeypatch.setattr(ctc, "SMALL", most)
+        x = dl.tensor(values(TIMES, LINES, CLASSES), device="cpu", requires_grad=True)
+        loss = dl.nn.functional.ctc_loss(dl.log_softmax(x, -1), SAID, [7, 5, 2], [3, 2, 1])
+        (first,) = dl.autograd.grad(loss, x, create_graph=True)
+        (second,) = dl.autograd.grad(first.square().sum(), x)
+        found.append((first.detach().numpy(), second.numpy()))
+    assert np.abs(found[0][1]).max() > 1e-4
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-7)
 
 
 def test_ctc_loss_in_float16() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import socket
@@ -210,6 +211,28 @@ def test_sigterm_answers_what_is_under_way(tmp_path: Path) -> None:
     assert errors == ""
     for answers in found.values():
         assert [type(a).__name__ for a in answers] == ["InferResult"] * 5
+
+
+REFUSES = """
+import asyncio.unix_events
+
+def refuse(*args):
+    raise NotImplementedError
+
+asyncio.unix_events._UnixSelectorEventLoop.add_signal_handler = refuse
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_where_event_loops_take_none(number: signal.Signals, tmp_path: Path) -> None:
+    """As those of Windows."""
+    write_model(tmp_path / "models", "m", 1, VERSIONED.format(version=1))
+    (tmp_path / "sitecustomize.py").write_text(REFUSES)
+    with Process(tmp_path / "models", PYTHONPATH=f"{tmp_path}{os.pathsep}{Path.cwd()}") as process:
+        infer(process.urls["http"], "m", "http", {"x": numbers(1, 3)})
+        process.popen.send_signal(number)
+        assert process.ended() == ""
+    assert process.popen.returncode == 0
 
 
 def test_not_ready_at_once_and_answering_for_a_while(tmp_path: Path) -> None:

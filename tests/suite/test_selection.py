@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.selection import REPOSITORY, _sample, covering
+from tests.support.selection import ABOVE_OPS, REPOSITORY, _sample, covering
 
 DEVICES = ("cpu", "vulkan:0", "kompute:0")
 OPS = REPOSITORY / "tests" / "ops" / "test_ops.py"
@@ -42,6 +42,23 @@ def case(*ids: str, path: Path = OPS) -> Any:
 
 def values(cases: set[Any]) -> set[tuple[str, ...]]:
     return {case._idlist for case in cases}
+
+
+BESIDE_OPS = {
+    "allocator", "attacks", "conformance", "graph", "multi_device", "ops", "quantization", "runtime",
+    "scheduler", "tensor",
+    "benchmarks", "distributed", "docs", "host_kernels", "io", "lab", "pytorch", "suite", "typing",
+}  # fmt: skip
+"""Folders of tests that use backends, memory and kernels themselves; those in the last line hardly do."""
+
+
+def test_each_folder_is_above_the_ops_or_beside_them() -> None:
+    """A folder that nobody has thought of would go through Kompute and the validation layers as ops do."""
+    tests = REPOSITORY / "tests"
+    above = {Path(name).name for name in ABOVE_OPS if (REPOSITORY / name).parent == tests}
+    folders = {path.relative_to(tests).parts[0] for path in tests.glob("*/**/test_*.py")}
+    assert folders | {"test_memory.py"} == BESIDE_OPS | above
+    assert all((REPOSITORY / name).exists() for name in ABOVE_OPS)
 
 
 PRODUCT = list(itertools.product(DEVICES, ("float32", "int64", "bool", "uint8"), "abcde", ("yes", "no")))

@@ -38,26 +38,11 @@ DEVICE = re.compile(r"(cpu|null|numpy|vulkan|vulkan-staging|kompute)(:\d+)?")
 # layer's, an optimizer's, a training's and a network's go through both; all of them in a full run. Not so
 # those in multi_device: there several threads, devices and instances are at work at once.
 ABOVE_OPS = (
-    *("tests/amp", "tests/autograd", "tests/automl", "tests/cli", "tests/data", "tests/distributions"),
-    *(
-        "tests/examples",
-        "tests/functions",
-        "tests/llm",
-        "tests/meta",
-        "tests/models",
-        "tests/nn",
-        "tests/onnx",
-    ),
-    *(
-        "tests/optim",
-        "tests/search",
-        "tests/serving",
-        "tests/training",
-        "tests/utils",
-        "tests/test_memory.py",
-    ),
-    *("tests/allocator/test_training.py", "tests/graph/accelerator", "tests/graph/test_control_flow.py"),
-)
+    "tests/amp", "tests/autograd", "tests/automl", "tests/cli", "tests/data", "tests/distributions",
+    "tests/examples", "tests/functions", "tests/llm", "tests/meta", "tests/models", "tests/nn", "tests/onnx",
+    "tests/optim", "tests/search", "tests/serving", "tests/training", "tests/utils", "tests/test_memory.py",
+    "tests/allocator/test_training.py", "tests/graph/accelerator", "tests/graph/test_control_flow.py",
+)  # fmt: skip
 ONE_OF_EACH_KIND = {
     "test_a_training",
     "test_every_device_gives_the_same_logits",
