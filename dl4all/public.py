@@ -62,7 +62,7 @@ from dl4all.multi_device.pipeline.split import pipeline
 from dl4all.multi_device.placement.placement import place
 from dl4all.multi_device.serving.inference_queue import InferenceQueue
 from dl4all.nn import parallel as _nn_parallel  # noqa: F401  # the part of nn that stands above multi_device
-from dl4all.ops.core.dtypes import BFLOAT16
+from dl4all.ops.core.dtypes import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2
 from dl4all.ops.core.memory_format import (
     channels_last,
     channels_last_3d,
@@ -130,7 +130,7 @@ from dl4all.training import Trainer
 _define_einops_backend()
 
 float16, float32, float64 = np.dtype("float16"), np.dtype("float32"), np.dtype("float64")
-bfloat16 = BFLOAT16
+bfloat16, float8_e4m3fn, float8_e5m2 = BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2
 int8, int16, int32, int64 = np.dtype("int8"), np.dtype("int16"), np.dtype("int32"), np.dtype("int64")
 uint8, bool_ = np.dtype("uint8"), np.dtype("bool")
 qint8, quint8 = int8, uint8  # scales are beside them, not in them
@@ -208,6 +208,8 @@ __all__ = [
     "func",
     "hub",
     "utils",
+    "float8_e4m3fn",
+    "float8_e5m2",
     "float16",
     "float32",
     "float64",

@@ -17,7 +17,6 @@ from dl4all.errors import ArgumentError, BackendMissingError, UnknownDeviceError
 from dl4all.io import torch_object
 from dl4all.io.files import replaced
 from dl4all.io.torch_container import Contents, is_torch, open_container
-from dl4all.io.torch_object import STORAGES
 from dl4all.io.torch_writer import Pickled, write_torch
 from dl4all.io.weight_file import (
     MAX_TENSORS,
@@ -31,7 +30,7 @@ from dl4all.io.weight_file import (
 )
 from dl4all.io.weights import load_weights, save_weights
 from dl4all.nn.module import Parameter
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import FLOATING, KINDS
 from dl4all.ops.core.tensor_base import Size
 from dl4all.scheduler.device.current import device
 from dl4all.scheduler.device.device import Device
@@ -283,7 +282,7 @@ class _Rebuild:
         if isinstance(found, torch_object.StoredTensor):
             return self._tensor(found)
         if isinstance(found, torch_object.Element):
-            return np.dtype(found.name if found.name in STORAGES else "float32")
+            return np.dtype(found.name if np.dtype(found.name) in KINDS else "float32")
         if isinstance(found, torch_object.StoredSize):
             return Size(found.sizes)
         if isinstance(found, torch_object.StoredStorage):
@@ -308,7 +307,7 @@ class _Rebuild:
             elements = self._elements[view]
             location = self._contents.storages[record.key].location
             target = self._places.of(self._contents.devices.get(record.key, location), lambda: elements)
-            if elements.dtype.name not in STORAGES:
+            if elements.dtype not in KINDS:
                 raise Malformed(
                     f"has a tensor of {brief(elements.dtype.name)}, which dl4all has no tensors of; "
                     "dl.io.load_weights reads it as an array"
@@ -319,6 +318,6 @@ class _Rebuild:
         tensor = Tensor(flat.storage, record.shape, flat.dtype, flat.device, record.strides, offset)
         if record.is_parameter:
             return Parameter(tensor, record.requires_grad)
-        if record.requires_grad and kind_of(tensor.dtype) == "f":
+        if record.requires_grad and tensor.dtype in FLOATING:
             tensor.requires_grad_()
         return tensor

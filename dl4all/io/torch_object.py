@@ -30,7 +30,7 @@ STORAGES = {
     "uint8": "ByteStorage",
     "bool": "BoolStorage",
 }
-"""PyTorch's class of storage for each dtype that tensors have."""
+"""PyTorch's class of storage for each dtype; of newer ones it has bytes."""
 
 
 @dataclass(frozen=True)

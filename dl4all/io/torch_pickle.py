@@ -41,7 +41,7 @@ def load_torch(path: StrPath, *, max_tensors: int = MAX_TENSORS, key: str | None
         key: the entry of a checkpoint that is the state dict.
 
     Returns:
-        Name -> writable array of float16/32/64, bfloat16, int8/16/32/64, uint8/16/32/64 or bool.
+        Name -> writable array of float16/32/64, bfloat16, float8, int8/16/32/64, uint8/16/32/64 or bool.
 
     Raises:
         FileFormatError: the file is missing, unreadable, damaged, holds no state dict or too many or too

@@ -22,7 +22,7 @@ from dl4all.io.torch_container import DEVICES_FILE
 from dl4all.io.torch_object import STORAGES
 from dl4all.nn.module import Module, Parameter
 from dl4all.nn.state import State
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import KINDS, kind_of
 from dl4all.ops.core.tensor_base import Size
 from dl4all.tensor.tensor import Tensor
 
@@ -98,7 +98,7 @@ class Pickled:
             WRITERS[kind](self, value, place)
         elif isinstance(value, Tensor):
             self._parameter(value, place) if isinstance(value, Parameter) else self._tensor(value, place)
-        elif isinstance(value, np.dtype) and value.name in STORAGES:
+        elif isinstance(value, np.dtype) and value in KINDS:
             self._global(f"torch {value.name}")
         elif isinstance(value, np.generic) and kind_of(value.dtype) in "biuf":
             self._write(value.item(), place)
@@ -224,23 +224,27 @@ class Pickled:
 
     # Tensors
 
-    def _tensor(self, value: Tensor, place: str) -> None:
-        if type(value.storage).__name__ != "Storage" or value.dtype.name not in STORAGES:
+    def _tensor(self, value: Tensor, place: str, *, requires_grad: bool | None = None) -> None:
+        if type(value.storage).__name__ != "Storage" or value.dtype not in KINDS:
             raise _unstorable(value, place)
-        self._global("torch._utils _rebuild_tensor_v2")
+        typed = value.dtype.name in STORAGES
+        self._global(f"torch._utils _rebuild_tensor_{'v2' if typed else 'v3'}")
         self._out += b"("
         self._storage(value)
         self._int(value.offset, place)
         self._tuple(tuple(map(int, value.shape)), place)
         self._tuple(tuple(map(int, value.strides)), place)
-        self._bool(bool(value.requires_grad), place)
+        self._bool(bool(value.requires_grad) if requires_grad is None else requires_grad, place)
         self._global("collections OrderedDict")  # hooks
-        self._out += b")RtR"
+        self._out += b")R"
+        if not typed:
+            self._global(f"torch {value.dtype.name}")
+        self._out += b"tR"
 
     def _parameter(self, value: Parameter, place: str) -> None:
         self._global("torch._utils _rebuild_parameter")
         self._out += b"("
-        self._tensor(value, place)
+        self._tensor(value, place, requires_grad=False)  # what it holds is no leaf, as in PyTorch
         self._bool(bool(value.requires_grad), place)
         self._global("collections OrderedDict")
         self._out += b")RtR"
@@ -257,7 +261,7 @@ class Pickled:
                 self.devices[str(self._keys[identity])] = value.device.name
         self._out += b"("
         self._str("storage", "")
-        self._global(f"torch {STORAGES[element]}")
+        self._global(f"torch {STORAGES[element]}" if element in STORAGES else "torch.storage UntypedStorage")
         self._str(str(self._keys[identity]), "")
         self._str("cpu", "")
         self._int(count, "")

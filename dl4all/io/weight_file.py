@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl4all.errors import ArgumentError, FileFormatError, OutOfMemoryError
-from dl4all.ops.core.dtypes import BFLOAT16
 
 StrPath: TypeAlias = str | PathLike[str]
 Array: TypeAlias = NDArray[Any]
@@ -26,6 +25,8 @@ LAYOUTS = {
     "float32": "f4",
     "float16": "f2",
     "bfloat16": "u2",
+    "float8_e4m3fn": "u1",
+    "float8_e5m2": "u1",
     "int64": "i8",
     "int32": "i4",
     "int16": "i2",
@@ -36,8 +37,9 @@ LAYOUTS = {
     "uint8": "u1",
     "bool": "u1",
 }
-"""NumPy's type codes for the bytes of each element type in a file; of bfloat16 that of words."""
+"""NumPy's type codes for the bytes of each element type in a file: integers for what NumPy does not have."""
 
+OF_ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 MAX_TENSORS = 50_000
 """Tensors in a file, if the caller of load_weights does not say otherwise. The largest networks have some
@@ -180,4 +182,4 @@ def decode(raw: NDArray[np.uint8], element: str, order: str = "<") -> Array:
     if element == "bool":
         return np.asarray(np.not_equal(values, 0))  # NumPy allows no other bytes than 0 and 1 in bools
     native: Array = values.astype(layout.newbyteorder("="), copy=False)
-    return native.view(BFLOAT16) if element == "bfloat16" else native
+    return native.view(element) if element in OF_ML_DTYPES else native

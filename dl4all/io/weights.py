@@ -38,6 +38,8 @@ _ELEMENTS = {
     "F32": "float32",
     "F16": "float16",
     "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
     "I64": "int64",
     "I32": "int32",
     "I16": "int16",
@@ -65,8 +67,8 @@ def load_weights(
             a warning names what else there is.
 
     Returns:
-        Name -> writable array of float16/32/64, bfloat16 (of ml_dtypes), int8/16/32/64, uint8/16/32/64 or
-        bool, in the file's shapes.
+        Name -> writable array of float16/32/64, bfloat16 and float8 (of ml_dtypes), int8/16/32/64,
+        uint8/16/32/64 or bool, in the file's shapes.
 
     Raises:
         FileFormatError: the file is missing, empty, a directory, truncated, damaged, hostile, in neither
@@ -111,7 +113,7 @@ def save_weights(path: StrPath, arrays: Mapping[str, Array | Tensor]) -> None:
         path: the file to write; its folder must exist. The suffixes `.pth`, `.pt`, `.ckpt` and `.bin` make
             it a PyTorch state dict, any other one a safetensors file.
         arrays: name -> array or tensor of any shape and layout, of float16/32/64, int8/16/32/64,
-            uint8/16/32/64, bfloat16 or bool; a PyTorch state dict has no uint16/32/64.
+            uint8/16/32/64, bfloat16, float8 or bool; a PyTorch state dict has no uint16/32/64.
 
     Raises:
         ArgumentError: a name is no text, or is reserved by the format.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import FLOATING
 from dl4all.ops.core.tensor_base import DTypeLike
 from dl4all.tensor.creation import empty
 from dl4all.tensor.tensor import Tensor
@@ -31,7 +31,7 @@ class Parameter(Tensor):
         super().__init__(
             source.storage, source.shape, source.dtype, source.device, source.strides, source.offset
         )
-        if requires_grad and kind_of(source.dtype) == "f":
+        if requires_grad and source.dtype in FLOATING:
             self.requires_grad_()
 
 

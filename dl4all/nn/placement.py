@@ -10,7 +10,7 @@ import numpy as np
 from dl4all.errors import DTypeError, ModuleError
 from dl4all.nn import init, state
 from dl4all.ops.core.arguments import named_cpu
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import FLOATING, converted
 from dl4all.ops.core.tensor_base import DTypeLike, TensorBase
 from dl4all.scheduler.device.current import cuda_device
 from dl4all.scheduler.device.device import Device
@@ -61,7 +61,7 @@ class PlacementMethods:
         """
         named = tuple(part for part in targets if part is not None and not isinstance(part, bool))
         target, float_dtype = device_and_dtype(named, device, dtype)
-        if float_dtype is not None and kind_of(float_dtype) != "f":
+        if float_dtype is not None and float_dtype not in FLOATING:
             raise DTypeError(
                 f"[to] networks are made of floats, got {float_dtype}; convert its inputs instead"
             )
@@ -69,7 +69,7 @@ class PlacementMethods:
         kept = {id(t) for _, m in state.walk(self) if m.keeps_dtype for t in _dense(m._own_state(""))}
         for tensor in _dense(self._state()):
             new_device = target or tensor.device
-            is_float = kind_of(tensor.dtype) == "f" and id(tensor) not in kept
+            is_float = tensor.dtype in FLOATING and id(tensor) not in kept
             new_dtype = float_dtype if float_dtype is not None and is_float else tensor.dtype
             if tensor.device is not new_device or tensor.dtype != new_dtype:
                 changes[id(tensor)] = tensor, new_device, new_dtype
@@ -79,7 +79,7 @@ class PlacementMethods:
         for tensor, new_device, new_dtype in changes.values():
             grad = tensor.grad
             with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
-                state.replace(tensor, tensor.detach().numpy().astype(new_dtype, copy=False), new_device)
+                state.replace(tensor, converted(tensor.detach().numpy(), new_dtype), new_device)
             if grad is not None:
                 tensor.grad = grad.to(new_device, new_dtype)
         for tensor in _dense(self._state()):

@@ -13,7 +13,7 @@ from dl4all.autograd import no_grad
 from dl4all.errors import ArgumentError, WeightsError
 from dl4all.nn.hooks import Hook, Hooks
 from dl4all.nn.parameter import Parameter, is_lazy
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import KINDS_OF_NUMBERS, converted, kind_of
 from dl4all.ops.memory.transfer import upload
 from dl4all.scheduler.device.device import Device
 from dl4all.tensor.tensor import Tensor
@@ -187,7 +187,7 @@ def _numbers(name: str, value: object) -> npt.NDArray[Any]:
         WeightsError: it holds no numbers.
     """
     array = value.detach().numpy() if isinstance(value, Tensor) else np.asarray(value)
-    if kind_of(array.dtype) not in "biuf":
+    if kind_of(array.dtype) not in KINDS_OF_NUMBERS:
         raise WeightsError(f"{name} must be an array of numbers, got {type(value).__name__} of {array.dtype}")
     return array
 
@@ -196,9 +196,9 @@ def _copy(tensor: Any, array: npt.NDArray[Any]) -> None:
     if is_lazy(tensor):
         tensor.materialize(array.shape)
     with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
-        converted = array.astype(tensor.dtype, copy=False)
+        values = converted(array, tensor.dtype)
     with no_grad():  # the memory stays: state dicts share it, and views
-        tensor.copy_(upload(Tensor, converted, tensor.device, copy=False))
+        tensor.copy_(upload(Tensor, values, tensor.device, copy=False))
 
 
 def _assign(module: Any, attribute: str, tensor: Tensor, value: Any) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.arguments import named_cpu
-from dl4all.ops.core.dtypes import checked_dtype, default, kind_of
+from dl4all.ops.core.dtypes import KINDS_OF_NUMBERS, checked_dtype, converted, default, kind_of
 from dl4all.ops.core.limits import check_host_memory, host_memory
 from dl4all.ops.core.memory_format import MemoryFormat, check_memory_format
 from dl4all.ops.core.op import NUMBERS
@@ -90,7 +90,7 @@ def _elements(data: ArrayLike, dtype: DTypeLike) -> npt.NDArray[Any]:
         array = np.asarray(data)
     except ValueError as error:
         raise DTypeError(f"[tensor] the data is not rectangular: {error}") from None
-    if kind_of(array.dtype) not in "biuf":
+    if kind_of(array.dtype) not in KINDS_OF_NUMBERS:
         raise DTypeError(f"[tensor] expected numbers, got elements of dtype {array.dtype}")
     target = array.dtype
     if dtype is not None:
@@ -101,7 +101,7 @@ def _elements(data: ArrayLike, dtype: DTypeLike) -> npt.NDArray[Any]:
         target = default.dtype
     if array.dtype != target:
         with np.errstate(all="ignore"):  # what is too large becomes inf, quietly
-            array = array.astype(target)
+            array = converted(array, target)
     checked_dtype("tensor", array.dtype)
     return array
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.arguments.mixed_dtypes import scalars_of_another_dtype
-from dl4all.ops.core.dtypes import KIND_RANKS, checked_dtype, default, kind_of, promoted
+from dl4all.ops.core.dtypes import FLOAT8, FLOATING, KIND_RANKS, checked_dtype, default, kind_of, promoted
 from dl4all.ops.core.dtypes import finfo as finfo
 from dl4all.ops.core.op import NUMBERS
 from dl4all.ops.core.promotion import promote
@@ -120,7 +120,7 @@ def is_floating_point(input: TensorBase) -> bool:
         >>> dl.is_floating_point(dl.tensor([1.0])), dl.is_floating_point(dl.tensor([1]))
         (True, False)
     """
-    return bool(kind_of(input.dtype) == "f")
+    return input.dtype in FLOATING
 
 
 def is_complex(input: TensorBase) -> bool:
@@ -142,7 +142,7 @@ def is_signed(input: TensorBase) -> bool:
         >>> dl.is_signed(dl.tensor([1])), dl.is_signed(dl.tensor([True]))
         (True, False)
     """
-    return kind_of(input.dtype) in "fi"
+    return kind_of(input.dtype) in "fis"
 
 
 def is_same_size(input: TensorBase, other: TensorBase) -> bool:
@@ -202,7 +202,7 @@ def promote_types(type1: DTypeLike, type2: DTypeLike) -> np.dtype[Any]:
     """The smallest dtype that holds both, of the higher of their kinds.
 
     Raises:
-        DTypeError: tensors cannot have one of them.
+        DTypeError: tensors cannot have one of them, or one is a float of 8 bits and the other another dtype.
 
     Example:
         >>> import dl4all as dl
@@ -210,7 +210,7 @@ def promote_types(type1: DTypeLike, type2: DTypeLike) -> np.dtype[Any]:
         (dtype('float16'), dtype('int16'))
     """
     first, second = checked_dtype("promote_types", type1), checked_dtype("promote_types", type2)
-    if KIND_RANKS[first] != KIND_RANKS[second]:
+    if KIND_RANKS[first] != KIND_RANKS[second] and not FLOAT8 & {first, second}:
         return max(first, second, key=KIND_RANKS.__getitem__)
     return promoted(first, second)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,20 +18,34 @@ MEMORY_TYPES = {
 """LLVM's types by dtype, and three more: ``"u8"`` and ``"u1"`` are bytes without a sign, and 0 or 1,
 ``"bf16"`` the upper halves of floats."""
 
+FLOAT8_TYPES = {"float8_e4m3fn": "e4m3fn", "float8_e5m2": "e5m2"}
+"""The types of elements that are moved and converted only, by dtype."""
+
 UNSIGNED = ("u8", "u1")
-WORDS = {"u8": "i8", "u1": "i8", "bf16": "i16"}
+WORDS = {"u8": "i8", "u1": "i8", "bf16": "i16", "e4m3fn": "i8", "e5m2": "i8"}
 
 
 def memory_type(dtype: np.dtype[Any]) -> str:
     """The type of the elements of a dtype, of MEMORY_TYPES.
 
     Raises:
-        NoKernel: the processor does not convert float16.
+        NoKernel: the processor does not convert float16, or kernels do not compute with the dtype.
     """
-    type = MEMORY_TYPES[dtype.name]
+    type = MEMORY_TYPES.get(dtype.name)
+    if type is None:
+        raise NoKernel(f"{dtype} is not computed with")
     if type == "half" and not converts_half():
         raise NoKernel("no instruction converts float16")
     return type
+
+
+def converted_type(dtype: np.dtype[Any]) -> str:
+    """The type of elements of a dtype for :func:`converted`, which knows some more.
+
+    Raises:
+        NoKernel: see :func:`memory_type`.
+    """
+    return FLOAT8_TYPES.get(dtype.name) or memory_type(dtype)
 
 
 def converts_half() -> bool:
@@ -84,18 +98,65 @@ def converted(code: Code, x: IrValue, source: str, target: str) -> IrValue:
         x, source = code.convert(x, "float"), "float"
     if source == "bf16":
         x, source = code.float_of_bfloat16(x), "float"
+    if source in FLOAT8_FORMATS:
+        x, source = _float_of_float8(code, x, FLOAT8_FORMATS[source]), "float"
     if target == "u1":
         return code.convert(x.differs(0), "i8")
     element = in_memory(target)
     if source in UNSIGNED:
-        if element == "i8":
+        if target in ("i8", "u8"):
             return x
-        wide = "i32" if element in FLOATS or target == "bf16" else element
+        wide = "i32" if element in FLOATS or target in WORDS else element
         x, source = code.unsigned(x, wide), wide
-    if target in ("half", "bf16"):
+    if target in ("half", "bf16", *FLOAT8_FORMATS):
         x, source = code.convert(x, "float"), "float"
         if target == "bf16":
             return code.bfloat16_of_float(x)
+        if target in FLOAT8_FORMATS:
+            return _float8_of_float(code, x, FLOAT8_FORMATS[target])
     elif source in FLOATS and element in ("i8", "i16"):
         x = code.convert(x, "i32")
     return code.convert(x, element)
+
+
+class Float8Format(NamedTuple):
+    """A format of floats of 8 bits."""
+
+    mantissa: int  # bits
+    bias: int  # of the exponent
+    special: int  # the first magnitude that is no number: infinity or a nan
+    largest: int  # the magnitude of what is beyond the range: infinity or the largest number
+    wide_special: int  # the special one in float32
+    quiet_nan: int
+
+
+FLOAT8_FORMATS = {
+    "e4m3fn": Float8Format(3, 7, 0x7F, 0x7E, 0x7FC00000, 0x7F),
+    "e5m2": Float8Format(2, 15, 0x7C, 0x7C, 0x7F800000, 0x7E),
+}
+
+
+def _float_of_float8(code: Code, x: IrValue, form: Float8Format) -> IrValue:
+    bits = code.unsigned(x, "i32")
+    magnitude, dropped = bits & 0x7F, 23 - form.mantissa
+    normal = (magnitude << dropped) + ((127 - form.bias) << 23)
+    below = code.convert(magnitude, "float") * 2.0 ** (1 - form.bias - form.mantissa)
+    wide = code.select(magnitude < 1 << form.mantissa, code.bits(below, "i32"), normal)
+    special = ((magnitude - form.special) << dropped) | form.wide_special
+    wide = code.select(magnitude < form.special, wide, special)
+    return code.bits(wide | ((bits & 0x80) << 24), "float")
+
+
+def _float8_of_float(code: Code, x: IrValue, form: Float8Format) -> IrValue:
+    """Round to the nearest, of two as near to the even one."""
+    bits = code.bits(x, "i32")
+    magnitude, dropped = bits & 0x7FFFFFFF, 23 - form.mantissa
+    even = (magnitude >> dropped) & 1
+    normal = (magnitude + even + ((1 << (dropped - 1)) - 1 - ((127 - form.bias) << 23))) >> dropped
+    # Added to a number whose last bit is the format's smallest number, a smaller one is rounded to multiples.
+    steps = code.as_value(x.type, 2.0 ** (24 - form.bias - form.mantissa))
+    below = code.bits(code.bits(magnitude, "float") + steps, "i32") - code.bits(steps, "i32")
+    near = code.select(magnitude < (128 - form.bias) << 23, below, normal)
+    near = code.select(near < form.largest, near, form.largest)
+    near = code.select(magnitude > 0x7F800000, form.quiet_nan, near)
+    return code.convert(near | (code.binary("lshr", bits, 24) & 0x80), "i8")

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dl4all.host_kernels.lib.elements import converted, in_memory, memory_type
+from dl4all.host_kernels.lib.elements import FLOAT8_FORMATS, converted, converted_type, in_memory
 from dl4all.host_kernels.lib.rows import CHUNK
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
@@ -90,8 +90,8 @@ def copy_launch(target: ArrayLayout, source: ArrayLayout) -> HostLaunch:
     if source.dtype == target.dtype:
         read = written = RAW_TYPES[source.dtype.itemsize]
     else:
-        read, written = memory_type(source.dtype), memory_type(target.dtype)
-        if (read, written) == ("double", "half"):
+        read, written = converted_type(source.dtype), converted_type(target.dtype)
+        if read == "double" and written in ("half", *FLOAT8_FORMATS):
             raise NoKernel("to round twice, by way of float32, would round wrongly")
     axes = _axes(target.shape, source.strides, target.strides)
     axes, mode = _mode(axes)

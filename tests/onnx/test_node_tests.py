@@ -79,7 +79,7 @@ def compare(got: Any, wanted: Any, rtol: float, atol: float) -> None:
     got, wanted = got.detach().numpy(), bytes_of_narrow(np.asarray(plain(wanted)))
     assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
     rtol = max(rtol, TOLERANCES.get(got.dtype.name, 1e-3))
-    if got.dtype.name == "bfloat16":
+    if got.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         got, wanted = got.astype(np.float32), wanted.astype(np.float32)
     np.testing.assert_allclose(got, wanted, rtol, max(atol, 1e-5))
 
@@ -95,6 +95,7 @@ def may_be_refused(model: onnx.ModelProto) -> bool:
     for node in model.graph.node:
         types |= {a.i for a in node.attribute if a.name in ("to", "output_dtype", "dtype")} - {0}
     known = {"float32", "float64", "float16", "bfloat16", "bool", "uint8", "int64", "int32", "int16", "int8"}
+    known |= {"float8_e4m3fn", "float8_e5m2"}
     narrow = {"int4", "uint4", "int2", "uint2"}
     names = {np.dtype(helper.tensor_dtype_to_np_dtype(number)).name for number in types}
     ops = {node.op_type for node in model.graph.node}

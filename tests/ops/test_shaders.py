@@ -19,6 +19,7 @@ import dl4all as dl
 import dl4all.graph.op_codes.interpreter  # adds its shaders to the optional ones
 from dl4all.ops import REGISTRY, all_shaders
 from dl4all.ops.core.kernels import autotune
+from dl4all.ops.core.kernels.short_floats import FORMATS
 from dl4all.ops.core.op import OPTIONAL_SHADERS, Example, Op
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.ops.indexing.rows import SUMMED_DTYPES
@@ -47,7 +48,7 @@ from tests.support.operands import (
 from tests.support.subcases import FULL
 
 SHADERS = all_shaders()
-HALVES = [pair for half in ("float16", "bfloat16") for pair in ((half, "float32"), ("float32", half))]
+SHORT_FLOATS = [pair for short in FORMATS for pair in ((short.name, "float32"), ("float32", short.name))]
 SEVERAL_WRITTEN = (
     "optim/",
     "attention/flash_weights.comp",
@@ -182,7 +183,7 @@ def _by_dtype(op: Op[...]) -> Iterator[Call]:
                 drawn = [draw(op, name, generator(dtype), shape, dtype) for name in op.arrays]
                 yield functools.partial(_uncompared, op, layout, drawn, **completed(op, {}, dtype))
         elif op.name == "cast":
-            for source, target in (*CASTS, *CONVERSIONS, *HALVES):
+            for source, target in (*CASTS, *CONVERSIONS, *SHORT_FLOATS):
                 array = numbers(generator(source), shape, source)
                 yield functools.partial(_uncompared, op, layout, [array], target)
     if op.name == "clone":

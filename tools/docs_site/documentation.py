@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dl4all.ops.core.dtypes import DTYPES
+from dl4all.ops.core.dtypes import FLOATING, KINDS, finfo
 from tools.docs_site.names import Name, module_of
 
 
@@ -32,15 +32,15 @@ def documentation(name: Name) -> str:
 
 def dtype_text(name: Name) -> str:
     dtype = name.thing
-    if dtype.kind == "f":
-        information = np.finfo(dtype)
-        span = f"to {information.max:.4g}, with {information.precision} decimal digits"
+    if dtype in FLOATING:
+        information = finfo(dtype)
+        span = f"to {float(information.max):.4g}, with {information.precision} decimal digits"
     elif dtype.kind in "iu":
         whole = np.iinfo(dtype)
         span = f"from {whole.min} to {whole.max}"
     else:
         span = "``True`` and ``False``" if dtype.kind == "b" else "pairs of floats"
-    if dtype not in DTYPES:
+    if dtype not in KINDS:
         return (
             f"The dtype ``{dtype}``, by name only: no tensor has it, and every use is refused.\n\n"
             f"Example:\n    >>> import dl4all as dl\n    >>> dl.{name.name}\n    {dtype!r}"

@@ -28,7 +28,7 @@ from dl4all.graph.ir.graph import (
 )
 from dl4all.graph.ir.text import BARE, HALVES, INDENT, implied_reads, implied_writes
 from dl4all.ops.conv.window import Window
-from dl4all.ops.core.dtypes import DTYPES
+from dl4all.ops.core.dtypes import KINDS
 from dl4all.ops.core.tensor_base import Shape, contiguous_strides
 from dl4all.ops.pool.windows import Pooling
 from dl4all.runtime.protocols import Grid
@@ -39,7 +39,7 @@ T = TypeVar("T")
 RECORDS: dict[str, Callable[..., Any]] = {record.__name__: record for record in (Foreign, Pooling, Window)}
 """Classes whose instances ops take as arguments, by name."""
 
-RECORDS |= {dtype.name: dtype.type for dtype in DTYPES} | {"slice": slice}
+RECORDS |= {dtype.name: dtype.type for dtype in KINDS} | {"slice": slice}
 WORDS = {"None": None, "True": True, "False": False, "...": Ellipsis}
 MOST_DIGITS = 400
 TOKEN = re.compile(

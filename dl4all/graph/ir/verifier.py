@@ -30,14 +30,14 @@ from dl4all.graph.ir.graph import (
 )
 from dl4all.graph.ir.stand_ins import inferred, is_known
 from dl4all.graph.ir.text import described
-from dl4all.ops.core.dtypes import DTYPES
+from dl4all.ops.core.dtypes import KINDS
 from dl4all.ops.core.op import REGISTRY
 
 WORD = 4  # bytes: memory is bound, filled and pushed in words
 UNDEFINED: tuple[Kind, ...] = ("temporary", "output", "state", "derived")
 """Kinds of buffers that hold nothing before the first write."""
 
-DTYPE_NAMES = tuple(dtype.name for dtype in DTYPES)
+DTYPE_NAMES = tuple(dtype.name for dtype in KINDS)
 
 
 def verify(graph: Graph) -> None:

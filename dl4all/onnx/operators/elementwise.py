@@ -14,7 +14,7 @@ from dl4all.nn import functional as F
 from dl4all.onnx.call import Call, is_host
 from dl4all.onnx.dtypes import element_dtype, held, limits, supported
 from dl4all.onnx.registry import SAME, operator
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import FLOAT8, FLOAT8_E4M3FN, finfo, kind_of
 from dl4all.tensor.creation import ones_like, zeros_like
 
 UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any] | None]] = {
@@ -272,9 +272,21 @@ def is_inf(call: Call, x: Any) -> Any:
     return zeros_like(x).bool()
 
 
+def as_float8(call: Call, x: Any, dtype: np.dtype[Any]) -> Any:
+    """Numbers as floats of 8 bits: beyond their range the largest ones, unless the node says otherwise."""
+    largest, wide = float(finfo(dtype).max), x.float()
+    if call.flag("saturate", True):
+        return functions.clamp(wide, -largest, largest).to(dtype)
+    if dtype == FLOAT8_E4M3FN:  # nan where there is no infinity, from what would be rounded to more
+        wide = wide.masked_fill(wide.abs() > 464.0, float("nan"))
+    return wide.to(dtype)
+
+
 @operator("Cast", "CastLike", on_host=SAME)
 def cast(call: Call, x: Any, like: Any = None) -> Any:
     dtype = element_dtype(call.get("to")) if like is None else supported(like.dtype)
+    if dtype in FLOAT8:
+        return as_float8(call, call.tensor(x), dtype)
     if is_host(x):
         return np.asarray(x).astype(dtype)
     if dtype != held(dtype):  # numbers of 4 and of 2 bits wrap around in them

@@ -9,10 +9,11 @@ import numpy as np
 from dl4all.functions import names as functions
 from dl4all.onnx.call import Call, is_host
 from dl4all.onnx.dtypes import element_dtype, held, limits
+from dl4all.onnx.operators.elementwise import as_float8
 from dl4all.onnx.operators.windows import windows_of
 from dl4all.onnx.registry import operator
 from dl4all.ops.conv.integer_convolution import integer_convolution
-from dl4all.ops.core.dtypes import HALVES
+from dl4all.ops.core.dtypes import FLOAT8, HALVES
 from dl4all.ops.linalg.integer_product import integer_product
 from dl4all.tensor.creation import ones_like
 
@@ -31,7 +32,9 @@ def _spread(call: Call, factor: Any, x: Any) -> Any:
 
 
 def _rounded(call: Call, x: Any, zero: Any, dtype: np.dtype[Any]) -> Any:
-    """Floats as integers: the nearest even one, moved by the zero point, within the dtype's range."""
+    """Floats as float8, or as the nearest even integers, moved by the zero point, within their range."""
+    if dtype in FLOAT8:  # whose zero point is 0
+        return as_float8(call, x, dtype)
     y = functions.round(x)
     if zero is not None:
         y = y + call.tensor(zero).to(y.dtype)
@@ -52,7 +55,8 @@ def quantize(call: Call, x: Any, scale: Any, zero: Any = None) -> Any:
 @operator("DequantizeLinear")
 def dequantize(call: Call, x: Any, scale: Any, zero: Any = None) -> Any:
     x = call.tensor(x)
-    limits(x.dtype)
+    if x.dtype not in FLOAT8:
+        limits(x.dtype)
     number = call.get("output_dtype", 0)
     dtype = element_dtype(number) if number else scale.dtype
     step = call.tensor(_spread(call, scale, x)).float()

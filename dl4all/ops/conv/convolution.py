@@ -21,7 +21,7 @@ from dl4all.ops.core.arguments.call_forms import sample
 from dl4all.ops.core.checks import check_float, check_images, check_numbers
 from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
-from dl4all.ops.core.kernels.halves import by_float32
+from dl4all.ops.core.kernels.short_floats import by_float32
 from dl4all.ops.core.op import Kernel, Op, Result, example, op
 from dl4all.ops.core.tensor_base import Array, Shape, TensorBase
 from dl4all.ops.memory.views import contiguous, reshape

@@ -23,7 +23,7 @@ from dl4all.ops.core.arguments.call_forms import Form, in_place
 from dl4all.ops.core.arguments.mixed_devices import MixedDevices, mixed_devices, on_one_device
 from dl4all.ops.core.arguments.mixed_dtypes import MixedScalars, scalars_cast
 from dl4all.ops.core.arguments.tensor_like import TensorLike, TensorLikeFound
-from dl4all.ops.core.dtypes import FLOATING
+from dl4all.ops.core.dtypes import FLOAT8, FLOATING, STORED_ADVICE
 from dl4all.ops.core.example import Example as Example
 from dl4all.ops.core.example import example as example
 from dl4all.ops.core.gradient import Function, Grad, GradientRule
@@ -86,6 +86,7 @@ class Op(HostRun, Generic[P]):
         self.elementwise = elementwise
         self.overwrites = overwrites or elementwise
         self.moves = moves
+        self.takes_float8 = moves or (kernel is not None and kernel.halves == "moved")
         self.autocast: autocast.Policy | None = None  # set by `export`
         self.flops = flops
         own = body.__module__.startswith(("dl4all.ops.", "dl4all.functions."))
@@ -235,7 +236,8 @@ class Op(HostRun, Generic[P]):
 
         Raises:
             MixedDevices: the tensors live on different devices.
-            DTypeError: an operand is neither a tensor nor a number or None where the op takes those.
+            DTypeError: an operand is neither a tensor nor a number or None where the op takes those, or is of
+                8 bits where the op computes.
         """
         first: TensorBase | None = None
         for name, operand in zip(self.arrays, operands, strict=True):
@@ -244,6 +246,8 @@ class Op(HostRun, Generic[P]):
                     first = operand
                 elif operand.device is not first.device:
                     raise mixed_devices(self.name, first, operand)
+                if operand.dtype in FLOAT8 and not self.takes_float8:
+                    raise DTypeError(f"[{self.name}] {name!r} is {operand.dtype}; {STORED_ADVICE}")
             elif not (self._takes_numbers and isinstance(operand, NUMBERS)) and not (
                 operand is None and name in self.optional
             ):

@@ -107,6 +107,7 @@ def neg(input: Array) -> Array:
 @export("dl", "Tensor")
 @elementwise(
     glsl=same_for_dtypes("x", "uint8", "bool", "int64"),
+    kinds="biufs",
     ranks=CLONE_RANKS,
     transposes=True,
     examples=(example((8, 12)), example((4, 5, 3, 8)), example((2, 3, 2, 5, 3)), example((2, 3, 2, 3, 4))),

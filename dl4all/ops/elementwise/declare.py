@@ -19,7 +19,7 @@ from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.arguments.call_forms import INPLACE
 from dl4all.ops.core.arguments.mixed_dtypes import MixedScalars, scalars_of_another_dtype
-from dl4all.ops.core.dtypes import FLOATS, HALVES, kind_of
+from dl4all.ops.core.dtypes import FLOATS, HALVES, STORED_ADVICE, kind_of
 from dl4all.ops.core.expressions.expression import Expression, parse
 from dl4all.ops.core.gradient import Grad
 from dl4all.ops.core.kernels.host_kernel import (
@@ -101,6 +101,7 @@ CONVERSION_ADVICE = {  # by kind of an unsupported dtype
     "b": "convert with .to('int64') or .float()",
     "u": "convert with .to('int64') or .float()",
     "f": "convert with .to('int64'), or compare to get bools",
+    "s": STORED_ADVICE,
 }
 FLOAT = np.dtype(np.float32)
 # GLSL types of arguments by annotation. A Number has the type of the operands.
@@ -227,6 +228,7 @@ class Elementwise(Op[P]):
             (*common_examples, *examples),
             elementwise=True,
             grad=grad,
+            moves=transposes,
         )
         self.result = result
         self.domain = domain
@@ -353,13 +355,16 @@ class Elementwise(Op[P]):
             return self.run_on_host(first, operands, arguments, shape, dtype, compiled=plan is not REFUSED)
         if resolution.compute_dtype in HALVES and not (resolution.variants and stores_halves(device)):
             return self.compute_in_float32(operands, arguments, dtype)
-        if resolution.variants is None:
+        if resolution.variants is None and not self.moves:
             cause = fallback.no_dtype(device, resolution.compute_dtype.name)
             return self.run_on_host(first, operands, arguments, shape, dtype, cause)
         out = empty(type(first).result_class, shape, dtype, device, self.name)
         if 0 not in shape:
             try:
-                self._launch(resolution, out, operands, arguments, call)
+                if resolution.variants is None:
+                    primitives.cast.kernel.run(out, *operands, dtype=dtype.name)  # a copy of any elements
+                else:
+                    self._launch(resolution, out, operands, arguments, call)
             except KERNEL_REFUSALS as error:
                 cause = fallback.refused(device, error, resolution.compute_dtype.name)
                 return self.run_on_host(first, operands, arguments, shape, dtype, cause)

@@ -12,7 +12,7 @@ from dl4all.errors import DTypeError, ShapeError
 from dl4all.ops.core import tape
 from dl4all.ops.core.arguments.mixed_devices import mixed_devices, on_one_device
 from dl4all.ops.core.checks import broadcasts_to
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import KINDS_OF_NUMBERS, converted, kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.op import KERNEL_REFUSALS, NUMBERS, primitives
 from dl4all.ops.core.tensor_base import Array, Scalar, Shape, TensorBase, from_host, host_array
@@ -155,9 +155,9 @@ def setitem(input: TensorBase, key: object, value: Array | NDArray | Scalar | Se
     """
     if not isinstance(value, (TensorBase, *NUMBERS)):
         array = np.asarray(value)
-        if kind_of(array.dtype) not in "biuf":
+        if kind_of(array.dtype) not in KINDS_OF_NUMBERS:
             raise DTypeError(f"[setitem] expected numbers, got elements of dtype {array.dtype}")
-        value = from_host(type(input).result_class, array.astype(input.dtype), input.device, copy=True)
+        value = from_host(type(input).result_class, converted(array, input.dtype), input.device, copy=True)
     recording = begin_change("setitem", input, value)
     if not recording and input.device.is_host and is_basic(key) and _write_few(input, key, value):
         finish_change(input, recording)
@@ -169,7 +169,9 @@ def setitem(input: TensorBase, key: object, value: Array | NDArray | Scalar | Se
             finish_change(input, recording)
             return
         with np.errstate(all="ignore"):
-            value = from_host(type(input).result_class, element.astype(input.dtype), input.device, copy=False)
+            value = from_host(
+                type(input).result_class, converted(element, input.dtype), input.device, copy=False
+            )
     before = with_history(input)
     _write_key(input, key, value)
     finish_change(input, recording)
@@ -237,7 +239,7 @@ def _write_few(input: TensorBase, key: Any, value: Any) -> bool:
         array = np.asarray(value)
     if array.dtype != input.dtype:
         with np.errstate(all="ignore"):
-            array = array.astype(input.dtype)
+            array = converted(array, input.dtype)
     part = host_array(untracked_view(input, key))
     shape = _without_leading_ones(array.shape, part.ndim)
     _check_broadcast("setitem", shape, part.shape)

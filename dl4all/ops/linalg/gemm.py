@@ -11,9 +11,9 @@ from typing import Any
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.dtypes import FLOAT32, HALVES
 from dl4all.ops.core.kernels import autotune
-from dl4all.ops.core.kernels.halves import by_float32
 from dl4all.ops.core.kernels.launch import MAX_GRID_SIZE, NoKernel, ceil_div, run, shader
 from dl4all.ops.core.kernels.push_block import PushBlock
+from dl4all.ops.core.kernels.short_floats import by_float32
 from dl4all.ops.core.op import empty
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.linalg.matmul_precision import allows_float16

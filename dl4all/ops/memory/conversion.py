@@ -6,10 +6,10 @@ import itertools
 
 import numpy as np
 
-from dl4all.ops.core.dtypes import HALVES, checked_dtype, kind_of
+from dl4all.ops.core.dtypes import HALVES, checked_dtype, converted, kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.expressions.expression import Expression, parse
-from dl4all.ops.core.kernels import halves
+from dl4all.ops.core.kernels import short_floats
 from dl4all.ops.core.kernels.launch import (
     NoKernel,
     ceil_div,
@@ -91,12 +91,12 @@ def _run_cast(out: TensorBase, input: TensorBase, *, dtype: str) -> None:
         launch_elementwise(CASTS[between], out, [input])
     elif (source, target) in CONVERSIONS:
         _convert(out, contiguous(input))
-    elif input.dtype in HALVES:
-        _run_cast(out, halves.unpacked(input), dtype=dtype)
+    elif input.dtype in short_floats.FORMATS:
+        _run_cast(out, short_floats.unpacked(input), dtype=dtype)
     elif source == "float64":  # rounding twice, by way of float32, would round wrongly
         raise NoKernel(f"no kernel rounds float64 to {target}")
     else:
-        halves.pack_into(out, contiguous(cast(input, "float32")))
+        short_floats.pack_into(out, contiguous(cast(input, "float32")))
 
 
 def _convert(out: TensorBase, x: TensorBase) -> None:
@@ -121,9 +121,9 @@ def _convert(out: TensorBase, x: TensorBase) -> None:
         (
             *dict.fromkeys(shader for variants in CASTS.values() for shader in variants.shaders),
             *CONVERSIONS.values(),
-            *halves.SHADERS,
+            *short_floats.SHADERS,
         ),
-        (*CONVERTED_DTYPES, "float16", "bfloat16"),
+        (*CONVERTED_DTYPES, *map(str, short_floats.FORMATS)),
     ),
     examples=(
         example((13, 7), dtype="int32"),
@@ -152,7 +152,7 @@ def cast(input: Array, dtype: str) -> Array:
         >>> dl.ops.cast(dl.tensor([0.0, 1.5, -2.5]), "int32").tolist()
         [0, 1, -2]
     """
-    return np.asarray(input).astype(dtype)
+    return converted(np.asarray(input), dtype)
 
 
 primitives.cast = cast

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dl4all.errors import ArgumentError
+from dl4all.ops.core.dtypes import FLOAT8, converted
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
 from dl4all.ops.core.kernels.kernel_function import kernel_function
 from dl4all.ops.core.kernels.launch import shader, strided_grid
@@ -182,7 +183,7 @@ def fill_with(target: TensorBase, value: Any, name: str = "fill_") -> None:
         return
     target = all_samples(target)
     with np.errstate(all="ignore"):  # numbers that are too large become inf without a warning
-        element = np.asarray(value).astype(target.dtype)
+        element = converted(np.asarray(value), target.dtype)
     if target.device.is_host:
         bits = int.from_bytes(element.tobytes().ljust(8, b"\0"), sys.byteorder, signed=True)
         _write_on_host("fill_", target, _assign_bits, numbers=[bits], kernel=FILL_ON_HOST)
@@ -254,7 +255,7 @@ def _assign_bits(target: Any, bits: int) -> None:
 def _assign(values: Any, target: Any) -> None:
     if not target.flags.writeable:
         raise ArgumentError("[copy_] the tensor shares memory with a read-only array; change a .clone()")
-    target[...] = values
+    target[...] = converted(values, target.dtype) if target.dtype in FLOAT8 else values
 
 
 def _cast_without_gradient(source: TensorBase, dtype: np.dtype[Any]) -> TensorBase:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from dl4all.errors import DTypeError
+from dl4all.ops.core.dtypes import FLOAT8, STORED_ADVICE
 from dl4all.ops.core.limits import host_memory
 from dl4all.ops.core.op import KERNEL_REFUSALS
 from dl4all.ops.core.tensor_base import TensorBase, check_repeated
@@ -44,9 +46,12 @@ def by_kernels_or_host(
         waits: whether the host waits for what the kernels find, as for the number of elements.
 
     Raises:
+        DTypeError: the elements are floats of 8 bits.
         OutOfMemoryError: the host's memory does not suffice, or a view repeats elements too often.
         FallbackError: the kernels cannot run, and the policy forbids the host.
     """
+    if input.dtype in FLOAT8:
+        raise DTypeError(f"[{name}] the elements are {input.dtype}; {STORED_ADVICE}")
     check_repeated(name, input)
     device, dtype = input.device, input.dtype.name
     if device.is_host:

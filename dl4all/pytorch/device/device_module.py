@@ -76,6 +76,7 @@ __all__ = [
 SUPPORTED_DTYPES = (
     torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.int16,
     torch.int8, torch.uint8, torch.bool, torch.complex64, torch.complex128,
+    torch.float8_e4m3fn, torch.float8_e5m2,
 )  # fmt: skip
 """Dtypes of tensors. Some are computed with on the host only (docs/pytorch.md)."""
 

@@ -13,7 +13,7 @@ REASONS: dict[str, str] = {
     "complex": "not planned: dl4all has no complex numbers",
     "sparse": "not in dl4all: sparse tensors go as far as dl.sparse does; use dense ones",
     "quantized": "not in dl4all: weights of int8 are dl.quantization.quantize_'s",
-    "dtype": "not planned: tensors have float32, 64, 16, bfloat16, int64, 32, 16, 8, uint8 and bool",
+    "dtype": "not planned: tensors have float32, 64, 16, bfloat16, float8, int64, 32, 16, 8, uint8 and bool",
     "nested": "not planned: nested tensors; use dl.nn.utils.rnn.pad_sequence",
     "tracing": "not planned: dl4all does not compile Python; dl.compile records calls",
     "in_place": "not in dl4all: use the method, x.{name}()",
@@ -136,8 +136,8 @@ MISSING: dict[str, dict[str, str]] = {
             "quantized_max_pool2d quantized_max_pool3d quantized_rnn_relu_cell quantized_rnn_tanh_cell"
         ),
         "dtype": (
-            "bit bits16 bits1x8 bits2x4 bits4x2 bits8 chalf complex32 float4_e2m1fn_x2 float8_e4m3fn "
-            "float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu int1 int2 int3 int4 int5 int6 int7 "
+            "bit bits16 bits1x8 bits2x4 bits4x2 bits8 chalf complex32 float4_e2m1fn_x2 "
+            "float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu int1 int2 int3 int4 int5 int6 int7 "
             "qint32 quint2x4 quint4x2 uint1 uint2 uint3 uint4 uint5 uint6 uint7"
         ),
         "nested": ("nested"),

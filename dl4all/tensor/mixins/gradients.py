@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dl4all import autograd
 from dl4all.errors import DTypeError, GradientError
 from dl4all.ops.core import tape
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import FLOATING
 from dl4all.ops.core.removable_handle import RemovableHandle, add_hook
 from dl4all.ops.core.tensor_base import TensorBase
 
@@ -49,7 +49,7 @@ class Gradients(TensorBase):
             >>> dl.ones(2).requires_grad_().requires_grad
             True
         """
-        if requires_grad and kind_of(self.dtype) != "f":
+        if requires_grad and self.dtype not in FLOATING:
             raise GradientError(f"[requires_grad] only floats have gradients, not {self.dtype}")
         if not self.is_leaf and not requires_grad:
             raise GradientError(
@@ -183,7 +183,7 @@ class Gradients(TensorBase):
     def data(self, source: TensorBase) -> None:
         if not isinstance(source, TensorBase):
             raise DTypeError(f"[data] expected a tensor, got {type(source).__name__}")
-        if self.requires_grad and kind_of(source.dtype) != "f":
+        if self.requires_grad and source.dtype not in FLOATING:
             raise GradientError(f"[data] the tensor requires gradients, and {source.dtype} has none")
         self.storage, self.shape, self.strides = source.storage, source.shape, source.strides
         self.dtype, self.device, self.offset = source.dtype, source.device, source.offset

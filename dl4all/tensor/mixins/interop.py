@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dl4all.errors import DTypeError, GradientError, ShapeError
 from dl4all.ops.core import tape
-from dl4all.ops.core.dtypes import BFLOAT16
+from dl4all.ops.core.dtypes import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.memory.copy import fresh_copy
 from dl4all.ops.memory.transfer import download, upload
@@ -53,14 +53,17 @@ def dlpack(tensor: TensorBase, **options: Any) -> Any:
     if tensor.grad_meta is not None and tensor.grad_meta.requires_grad:
         raise GradientError("[dlpack] the tensor requires gradients; use .detach()")
     array = tensor.on_host()
-    if array.dtype != BFLOAT16:
+    if array.dtype not in DLPACK_CODES:
         return array.__dlpack__(**options)
-    capsule = array.view(np.int16).__dlpack__(**options)
-    _type_code(capsule).value = DLPACK_BFLOAT
+    capsule = array.view(f"i{array.dtype.itemsize}").__dlpack__(**options)
+    _type_code(capsule).value = DLPACK_CODES[array.dtype]
     return capsule
 
 
-DLPACK_INT, DLPACK_BFLOAT = 0, 4  # DLPack's type codes
+DLPACK_INT = 0
+DLPACK_CODES = {BFLOAT16: 4, FLOAT8_E4M3FN: 10, FLOAT8_E5M2: 12}
+"""DLPack's codes of the types that NumPy does not have."""
+DLPACK_DTYPES = {code: dtype for dtype, code in DLPACK_CODES.items()}
 
 # Where the type code stands in what a capsule of this name points to: behind the data's address, the device
 # and the number of axes, which in newer capsules follow 32 bytes of their own.
@@ -68,7 +71,7 @@ TYPE_CODE_AT = {b"dltensor": 20, b"dltensor_versioned": 52}
 
 
 def _type_code(capsule: Any) -> ctypes.c_uint8:
-    """The type code in a DLPack capsule: NumPy exchanges no bfloat16, and words of 16 bits instead.
+    """The type code in a DLPack capsule: for what it does not have, NumPy exchanges integers as wide.
 
     Raises:
         ValueError: it is no capsule, or its memory was taken before.
@@ -105,11 +108,11 @@ def array_from_dlpack(source: Any) -> npt.NDArray[Any]:
     try:
         device, capsule = source.__dlpack_device__(), source.__dlpack__()
         code = _type_code(capsule)
-        is_bfloat16 = code.value == DLPACK_BFLOAT
-        if is_bfloat16:
+        dtype = DLPACK_DTYPES.get(code.value)
+        if dtype is not None:
             code.value = DLPACK_INT
         array = np.from_dlpack(_ExportedOnce(capsule, device))
-        return array.view(BFLOAT16) if is_bfloat16 else array
+        return array if dtype is None else array.view(dtype)
     except (AttributeError, TypeError, BufferError, RuntimeError, ValueError) as error:
         raise DTypeError(f"[from_dlpack] expected an object with __dlpack__ on the CPU: {error}") from None
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core.arguments import named_cpu
-from dl4all.ops.core.dtypes import DTYPES, checked_dtype, kind_of
+from dl4all.ops.core.dtypes import KINDS, KINDS_OF_NUMBERS, checked_dtype, converted, kind_of
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.tensor_base import DTypeLike, Scalar, Shape, Size, TensorBase
 from dl4all.ops.memory import transfer
@@ -136,10 +136,11 @@ class NewTensors(TensorBase):
         """
         array = transfer.download(data) if isinstance(data, TensorBase) else np.asarray(data)
         result_dtype = self.dtype if dtype is None else checked_dtype("tensor", dtype)
-        if kind_of(array.dtype) not in "biuf":
-            raise DTypeError(f"[new_tensor] expected numbers of one of {', '.join(map(str, DTYPES))}")
+        if kind_of(array.dtype) not in KINDS_OF_NUMBERS:
+            raise DTypeError(f"[new_tensor] expected numbers of one of {', '.join(map(str, KINDS))}")
         target = self.device if device is None else open_device(device)
-        result: T = transfer.upload(type(self).result_class, array.astype(result_dtype), target, copy=True)
+        elements = converted(array, result_dtype)
+        result: T = transfer.upload(type(self).result_class, elements, target, copy=True)
         return _with_grad(_placed_as(self, result, device), requires_grad)
 
     def bernoulli(self: T, p: float | None = None, *, generator: Generator | None = None) -> T:

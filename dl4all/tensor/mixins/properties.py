@@ -6,7 +6,7 @@ from typing import overload
 
 from dl4all.errors import DTypeError
 from dl4all.ops.core import strides
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import FLOATING, kind_of
 from dl4all.ops.core.tensor_base import Shape, Size, TensorBase
 
 
@@ -160,7 +160,7 @@ class Properties(TensorBase):
             >>> dl.tensor([1.0]).is_floating_point(), dl.tensor([1]).is_floating_point()
             (True, False)
         """
-        return kind_of(self.dtype) == "f"
+        return self.dtype in FLOATING
 
     def is_complex(self) -> bool:
         """False: there are no complex numbers.
@@ -180,7 +180,7 @@ class Properties(TensorBase):
             >>> dl.tensor([1]).is_signed()
             True
         """
-        return kind_of(self.dtype) in "fi"
+        return kind_of(self.dtype) in "fis"
 
     def is_same_size(self, other: TensorBase) -> bool:
         """Whether another tensor has the same shape.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import TooLargeError
-from dl4all.ops.core.dtypes import HALVES, INT8, INT16
+from dl4all.ops.core.dtypes import FLOAT8, HALVES, INT8, INT16
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.runtime import spirv
 from dl4all.runtime.protocols import Grid
@@ -111,6 +111,10 @@ STORED = HALVES | {INT8}
 """The dtypes that kernels of float32 may read in its place."""
 
 
+BITS = dict.fromkeys(HALVES, INT16) | dict.fromkeys(FLOAT8, INT8)
+"""The integers that stand for short floats in kernels that move elements or look at bits."""
+
+
 def stores_halves(device: Device) -> bool:
     """Whether kernels of a device write floats of 16 bits."""
     return "storage16" in device.features
@@ -118,15 +122,17 @@ def stores_halves(device: Device) -> bool:
 
 def kernel_dtype(dtype: np.dtype[Any], *, moved: bool = False) -> str:
     """The name of the dtype of a kernel that takes a dtype: see :func:`holding` and :func:`as_bits`."""
-    return dtype.name if dtype not in HALVES else "int16" if moved else "float32"
+    if moved:
+        return BITS.get(dtype, dtype).name
+    return "float32" if dtype in HALVES else dtype.name
 
 
 def as_bits(tensor: Any) -> Any:
-    """Floats of 16 bits as int16, for kernels that move elements or look at bits; others as they are."""
-    if not isinstance(tensor, TensorBase) or tensor.dtype not in HALVES:
+    """Floats of 16 and 8 bits as BITS, for kernels that move elements or look at bits; others as they are."""
+    if not isinstance(tensor, TensorBase) or tensor.dtype not in BITS:
         return tensor
-    cls = type(tensor).result_class
-    return cls(tensor.storage, tensor.shape, INT16, tensor.device, tensor.strides, tensor.offset)
+    cls, dtype = type(tensor).result_class, BITS[tensor.dtype]
+    return cls(tensor.storage, tensor.shape, dtype, tensor.device, tensor.strides, tensor.offset)
 
 
 def holding(code: Shader, *tensors: TensorBase) -> Shader:

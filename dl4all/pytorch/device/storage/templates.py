@@ -15,7 +15,9 @@ import torch
 EXTENSION_DEVICE = 12
 """DLPack's kDLExtDev, which PyTorch takes for its backend of private use."""
 
-INTEGER, UNSIGNED, FLOAT, BFLOAT, COMPLEX, BOOL = 0, 1, 2, 4, 5, 6  # DLPack's type codes
+INTEGER, UNSIGNED, FLOAT, COMPLEX, BOOL = 0, 1, 2, 5, 6  # DLPack's type codes
+OWN_CODES = {torch.bfloat16: 4, torch.float8_e4m3fn: 10, torch.float8_e5m2: 12}
+"""The codes of floats that have one for themselves."""
 
 
 class _Device(ctypes.Structure):
@@ -56,8 +58,8 @@ _new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 def _code(dtype: torch.dtype) -> int:
     if dtype == torch.bool:
         return BOOL
-    if dtype == torch.bfloat16:
-        return BFLOAT
+    if dtype in OWN_CODES:
+        return OWN_CODES[dtype]
     if dtype.is_complex:
         return COMPLEX
     if dtype.is_floating_point:
