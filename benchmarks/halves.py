@@ -1,10 +1,11 @@
 """Compares float16 and bfloat16 with float32: ops, a forward pass, and steps of training, on one device.
 
-    python benchmarks/halves.py [--device vulkan:0] [--repeat 9] [--only relu]
+    python benchmarks/halves.py [--device vulkan:0] [--repeat 9] [--only relu] [--compile]
 
 Each line is one interleaved run (benchmarks/turns.py); times are medians, ratios are over float32's.
 "autocast" has parameters of float32 within ``dl.autocast(dtype=dl.bfloat16)``. Bytes are the most that the
-device's allocator had in use at a time during a step, over float32's.
+device's allocator had in use at a time during a step, over float32's. With ``--compile`` all calls are
+compiled.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ Call = Callable[[], Any]
 OPS: dict[str, tuple[tuple[tuple[int, ...], ...], Callable[..., Any]]] = {
     "relu, 4M": (((4096, 1024),), lambda x: x.relu()),
     "x + x, 4M": (((4096, 1024),), lambda x: x + x),
+    "five elementwise, 4M": (((4096, 1024),) * 2, lambda x, y: (x * y + x).relu().sigmoid() * y),
+    "gelu(x + y), 4M": (((4096, 1024),) * 2, lambda x, y: F.gelu(x + y)),
     "sums of rows, 4M": (((4096, 1024),), lambda x: x.sum(1)),
     "softmax, 4M": (((4096, 1024),), lambda x: x.softmax(1)),
     "layer_norm, 4M": (((4096, 1024),), lambda x: F.layer_norm(x, (1024,))),
@@ -45,14 +48,15 @@ OPS: dict[str, tuple[tuple[tuple[int, ...], ...], Callable[..., Any]]] = {
 }
 
 
-def op_calls(name: str, device: str) -> dict[str, Call]:
+def op_calls(name: str, device: str, compiled: bool) -> dict[str, Call]:
     shapes, function = OPS[name]
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
 
     def call(dtype: str) -> Call:
         tensors = [dl.tensor(array, device=device).to(dtype) for array in arrays]
-        return lambda: _waited(function(*tensors), device)
+        own = dl.compile(lambda *given: function(*given)) if compiled else function
+        return lambda: _waited(own(*tensors), device)
 
     return {dtype: call(dtype) for dtype in DTYPES}
 
@@ -62,23 +66,24 @@ def _waited(result: Any, device: str) -> Any:
     return result
 
 
-def forward_calls(device: str) -> dict[str, Call]:
+def forward_calls(device: str, compiled: bool) -> dict[str, Call]:
     """ResNet-18 on four images of 112 x 112."""
     net, x = dl.models.resnet18(num_classes=10).to(device).eval(), dl.randn(4, 3, 112, 112, device=device)
 
     def call(dtype: str) -> Call:
         own, given = copy.deepcopy(net).to(dtype), x.to(dtype)
+        run: Any = dl.compile(own) if compiled else own
 
         def forward() -> Any:
             with dl.no_grad():
-                return _waited(own(given), device)
+                return _waited(run(given), device)
 
         return forward
 
     return {dtype: call(dtype) for dtype in DTYPES}
 
 
-def step_calls(name: str, device: str) -> dict[str, Call]:
+def step_calls(name: str, device: str, compiled: bool) -> dict[str, Call]:
     """Steps of training: a GPT of four layers, or a ResNet-18 with 16 channels."""
     dl.manual_seed(0)
     if name == "gpt":
@@ -102,9 +107,9 @@ def step_calls(name: str, device: str) -> dict[str, Call]:
                 loss = F.cross_entropy(scores.reshape(-1, scores.shape[-1]), y.reshape(-1))
             loss.backward()
             optimizer.step()
-            return _waited(None, device)
 
-        return step
+        run = dl.compile(step) if compiled else step
+        return lambda: _waited(run(), device)
 
     return {dtype: call(dtype) for dtype in ("float32", "autocast")}  # parameters of 16 bits lose updates
 
@@ -122,14 +127,15 @@ def peak(call: Call, device: str) -> int:
 @click.option("--device", default="vulkan:0", show_default=True)
 @click.option("--repeat", default=9, show_default=True)
 @click.option("--only", default="", help="Lines whose names have this text.")
-def main(device: str, repeat: int, only: str) -> None:
+@click.option("--compile", is_flag=True, help="Compile ops, forward passes and steps.")
+def main(device: str, repeat: int, only: str, compile: bool) -> None:
     """float16 and bfloat16 beside float32."""
     table = Table("", "float32, ms", "bfloat16", "float16", "autocast", "bytes of autocast")
     makers: dict[str, Callable[[], dict[str, Call]]] = {
-        **{name: lambda name=name: op_calls(name, device) for name in OPS},  # type: ignore[misc]
-        "ResNet-18, forward": lambda: forward_calls(device),
-        "ResNet-18, step": lambda: step_calls("resnet", device),
-        "GPT, step": lambda: step_calls("gpt", device),
+        **{name: lambda name=name: op_calls(name, device, compile) for name in OPS},  # type: ignore[misc]
+        "ResNet-18, forward": lambda: forward_calls(device, compile),
+        "ResNet-18, step": lambda: step_calls("resnet", device, compile),
+        "GPT, step": lambda: step_calls("gpt", device, compile),
     }
     for name, make in makers.items():
         if only not in name:
@@ -140,7 +146,7 @@ def main(device: str, repeat: int, only: str) -> None:
         others = (*DTYPES[1:], "autocast")
         ratios = [f"{median[d] / median['float32']:.2f}" if d in median else "" for d in others]
         share = ""
-        if "autocast" in calls:
+        if "autocast" in calls and not compile:  # whose memory is there before a call
             most = {dtype: peak(call, device) for dtype, call in calls.items()}
             share = f"{most['autocast'] / most['float32']:.2f}"
         table.add_row(name, f"{median['float32']:.2f}", *ratios, share)

@@ -10,14 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from dl4all.graph.codegen.elementwise_kernel import FusedKernel, KernelStep, combine, is_bool
+from dl4all.graph.codegen.elementwise_kernel import (
+    HALVES,
+    FusedKernel,
+    KernelStep,
+    combine,
+    compute_dtype,
+    is_bool,
+)
 from dl4all.graph.ir.graph import Binding, BoundLaunch, Graph, Node, Value
 from dl4all.ops.core.expressions.expression import functions_of, print_glsl
-from dl4all.ops.core.kernels.launch import ceil_div, pack, strided_grid
+from dl4all.ops.core.kernels.launch import ceil_div, pack, stores_halves, strided_grid
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.elementwise.kernels import MATH_FUNCTIONS, WORKGROUP_SIZE, grid_over_rows
 from dl4all.runtime import spirv
 from dl4all.runtime.requirements import MAX_BINDINGS
+from dl4all.runtime.spirv.storage_types import StorageType
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
 
@@ -66,7 +74,9 @@ def launch(
 def fits(kernel: FusedKernel, device: Device) -> bool:
     """Whether a kernel stays within a device's limits."""
     limits = device.info.limits
-    bindings = len(kernel.loads) + len(kernel.stores)
+    bindings = len(kernel.operands)
+    if any(operand.dtype in HALVES for operand in kernel.operands) and not stores_halves(device):
+        return False
     push_bytes = 4 * (1 + len(kernel.numbers))
     return bindings <= min(MAX_BINDINGS, limits.storage_buffers) and push_bytes <= limits.push_constants
 
@@ -86,8 +96,16 @@ def bind(kernel: FusedKernel, graph: Graph, device: Device) -> BoundLaunch:
     )
     push = pack(length if len(sizes) == 1 else rows, *numbers)
     shader = spirv.Shader(f"generated/{name_of(kernel.ops)}.comp", source=text.source())
-    operands = (*(load.operand for load in kernel.loads), *(store.operand for store in kernel.stores))
-    whole = (graph.buffers[operand.value.buffer] for operand in operands)
+    in_words = device.info.type == "software"  # which fetches two elements of what is only read as texels
+    types = [
+        StorageType(operand.dtype, in_words and place < len(kernel.loads))
+        if operand.dtype in HALVES
+        else None
+        for place, operand in enumerate(kernel.operands)
+    ]
+    if any(types):
+        shader = shader.storing(types)
+    whole = (graph.buffers[operand.value.buffer] for operand in kernel.operands)
     return BoundLaunch(
         Launch(shader, groups, push, tuple(text.constants.values())),
         tuple(Binding(buffer.number, 0, buffer.nbytes) for buffer in whole),
@@ -143,7 +161,9 @@ class _Text:
     def _includes(self) -> list[str]:
         called = frozenset[str]().union(*(functions_of(step.tree) for step in self.kernel.steps))
         files = [f"math/{file.lower()}.glsl" for file, names in MATH_FUNCTIONS.items() if called & {*names}]
-        return files + (["math/special.glsl"] if called & {*SPECIAL} else [])
+        files += ["math/special.glsl"] if called & {*SPECIAL} else []
+        rounds = any(step.rounds and step.dtype in HALVES for step in self.kernel.steps)
+        return files + (["halves.glsl"] if rounds else [])
 
     def _constant(self, name: str, value: int) -> str:
         self.constants[name] = value
@@ -171,8 +191,7 @@ class _Text:
     def _functions(self) -> str:
         """``compute``, which makes the elements to store of those that were loaded."""
         kernel = self.kernel
-        operands = (*(load.operand for load in kernel.loads), *(store.operand for store in kernel.stores))
-        bytes = BYTE_FUNCTIONS if any(operand.dtype in BYTES for operand in operands) else ""
+        bytes = BYTE_FUNCTIONS if any(operand.dtype in BYTES for operand in kernel.operands) else ""
         parameters = [f"{_type(load.operand.dtype)} x{i}" for i, load in enumerate(kernel.loads)]
         parameters += [f"out {_type(store.operand.dtype)} y{i}" for i, store in enumerate(kernel.stores)]
         lines = [f"    {_statement(step)};\n" for step in kernel.steps]
@@ -312,7 +331,7 @@ class _Text:
 
 def _type(dtype: str) -> str:
     """The GLSL type of a variable."""
-    return "float" if dtype == "float32" else "int"
+    return "float" if compute_dtype(dtype) == "float32" else "int"
 
 
 def _statement(step: KernelStep) -> str:
@@ -320,6 +339,8 @@ def _statement(step: KernelStep) -> str:
     text = print_glsl(step.tree)
     if is_bool(step.tree):
         text = f"{_type(step.dtype)}({text})"
+    if step.dtype in HALVES and step.rounds:
+        text = f"as_{step.dtype}({text})"
     if step.dtype == "uint8":
         text = f"({text}) & 255"
     # A sum that took in the product unrounded would differ from what the ops compute one by one.

@@ -32,12 +32,15 @@ from dl4all.ops.core.promotion import promote
 from dl4all.ops.core.strides import merge_axes, view_strides
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.elementwise.declare import Elementwise
-from dl4all.ops.memory.conversion import CASTABLE_DTYPES, conversion_expression
+from dl4all.ops.memory.conversion import conversion_expression
 
-DTYPES = ("float32", "int32", "uint8", "bool")
+HALVES = ("float16", "bfloat16")
+"""Dtypes that kernels load and store on devices that can, and compute with as float32: see StorageType."""
+
+DTYPES = ("float32", "int32", "uint8", "bool", *HALVES)
 """Dtypes that kernels load, store and compute with; int64 has no variables in GLSL of every device."""
 
-ITEM_BYTES = {"float32": 4, "int32": 4, "uint8": 1, "bool": 1}
+ITEM_BYTES = {"float32": 4, "int32": 4, "uint8": 1, "bool": 1, "float16": 2, "bfloat16": 2}
 MAX_ELEMENTS = 2**31
 
 
@@ -54,7 +57,7 @@ class KernelStep(NamedTuple):
     name: str
     tree: Expression
     dtype: str
-    rounds: bool  # a product that another step reads: it is rounded, as it would be in memory
+    rounds: bool  # as it would be in memory: a product that another step reads, and what HALVES do not hold
 
 
 class Store(NamedTuple):
@@ -94,6 +97,11 @@ class FusedKernel:
     stores: tuple[Store, ...]
     numbers: tuple[Number, ...]
     layout: WalkLayout
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """All tensors in the order of their bindings."""
+        return (*(load.operand for load in self.loads), *(store.operand for store in self.stores))
 
     @property
     def elements(self) -> int:
@@ -175,7 +183,7 @@ class _Builder:
             return False
         if node.op == "cast":
             source = node.operands[0]
-            if not isinstance(source, Operand) or not {source.dtype, result.dtype} <= {*CASTABLE_DTYPES}:
+            if not isinstance(source, Operand) or not {source.dtype, result.dtype} <= {*DTYPES}:
                 return False
             variable = self._variable(source, result.shape)
             if variable is None:
@@ -203,10 +211,10 @@ class _Builder:
         ]
         counting = [o for o, condition in zip(operands, op.conditions, strict=True) if not condition]
         dtype = promote(op.name, counting, op.promotion).name
-        tree = op.expression(dtype)
+        tree = op.expression(compute_dtype(dtype))
         if tree is None or dtype not in DTYPES or result.dtype != ("bool" if op.result == "bool" else dtype):
             return None
-        number_kind: Literal["float", "int"] = "float" if dtype == "float32" else "int"
+        number_kind: Literal["float", "int"] = "float" if compute_dtype(dtype) == "float32" else "int"
         names: dict[str, Expression] = {}
         places = ("x",) if len(operands) == 1 else ("a", "b", "c")
         for place, operand, condition in zip(places, node.operands, op.conditions, strict=False):
@@ -232,7 +240,7 @@ class _Builder:
         if operand.dtype not in DTYPES:
             return None
         variable = self._variable(operand, shape)
-        if variable is None or operand.dtype == dtype:
+        if variable is None or dtype in (operand.dtype, compute_dtype(operand.dtype)):
             return variable
         converted = f"{dtype}_{variable}"
         if all(step.name != converted for step in self.steps):
@@ -268,13 +276,21 @@ class _Builder:
         )
         if not stores or not _may_write(loads, stores, self.shape):
             return None
+        dtypes = {f"x{i}": load.operand.dtype for i, load in enumerate(loads)}
+        dtypes |= {step.name: step.dtype for step in self.steps}
         steps = tuple(
-            step._replace(rounds=step.name in self.read and _ends_in_product(step.tree))
+            step._replace(
+                rounds=not _selects(
+                    step.tree, {name for name, dtype in dtypes.items() if dtype == step.dtype}
+                )
+                if step.dtype in HALVES
+                else step.name in self.read and _ends_in_product(step.tree)
+            )
             for step in self.steps
         )
         layout = _layout(self.shape, loads, stores)
-        # Invocations write whole words.
-        if layout is None or (layout.width == 1 and any(ITEM_BYTES[s.operand.dtype] < 4 for s in stores)):
+        # Of bytes, invocations write whole words.
+        if layout is None or (layout.width == 1 and any(ITEM_BYTES[s.operand.dtype] < 2 for s in stores)):
             return None
         return FusedKernel(tuple(self.ops), self.shape, loads, steps, stores, tuple(self.numbers), layout)
 
@@ -333,8 +349,18 @@ def _layout(shape: Shape, loads: Sequence[Load], stores: Sequence[Store]) -> Wal
 # Expressions
 
 
+def compute_dtype(dtype: str) -> str:
+    """The dtype as which kernels compute with one of DTYPES.
+
+    >>> compute_dtype("bfloat16"), compute_dtype("uint8")
+    ('float32', 'uint8')
+    """
+    return "float32" if dtype in HALVES else dtype
+
+
 def _conversion(source: str, target: str) -> Expression:
     """The expression of x with a constructor where GLSL does not convert by itself."""
+    source, target = compute_dtype(source), compute_dtype(target)
     tree = conversion_expression(source, target)
     if (source == "float32") != (target == "float32") and tree == parse("x"):
         return FunctionCall("float" if target == "float32" else "int", (tree,))
@@ -367,6 +393,19 @@ def _ends_in_product(tree: Expression) -> bool:
     if isinstance(tree, Conditional):
         return _ends_in_product(tree.accepted) or _ends_in_product(tree.rejected)
     return isinstance(tree, Unary) and _ends_in_product(tree.operand)
+
+
+def _selects(tree: Expression, variables: Collection[str]) -> bool:
+    """Whether the value of an expression is that of a variable, with either sign, 0 or 1."""
+    if isinstance(tree, Conditional):
+        return _selects(tree.accepted, variables) and _selects(tree.rejected, variables)
+    if isinstance(tree, Unary):
+        return tree.operator == "-" and _selects(tree.operand, variables)
+    if isinstance(tree, FunctionCall):
+        return tree.function in ("abs", "max", "min") and all(_selects(a, variables) for a in tree.arguments)
+    if isinstance(tree, Constant):
+        return tree.value in (0, 1)
+    return isinstance(tree, Name) and tree.name in variables
 
 
 def is_bool(tree: Expression) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 import dl4all as dl
 from dl4all.graph.codegen import elementwise
-from dl4all.graph.codegen.elementwise_kernel import DTYPES, combine
+from dl4all.graph.codegen.elementwise_kernel import DTYPES, HALVES, combine
 from dl4all.graph.ir.graph import Graph
 from dl4all.graph.tracing.trace import trace
 from dl4all.ops import REGISTRY
@@ -25,7 +25,7 @@ DECLARED = [
     (op, dtype)
     for op in REGISTRY.values()
     if isinstance(op, Elementwise)
-    for dtype in op.by_dtype
+    for dtype in (*op.by_dtype, *(HALVES if "float32" in op.by_dtype else ()))
     if dtype in DTYPES
 ]
 IDS = [f"{op.name}-{dtype}" for op, dtype in DECLARED]
@@ -95,6 +95,22 @@ def test_dtypes_together() -> None:
     compare(lambda x, i, b, u: dl.where(b, x * i, x) + (u & 3) + (i > 2), x, i, b, u)
     compare(lambda x, i, b, u: (b & (x > 0)) | ~(i < 0), x, i, b, u)
     compare(lambda x, i, b, u: dl.ops.cast(~u, "float32"), x, i, b, u)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_halves_are_rounded_after_each_op(dtype: str) -> None:
+    info = dl.finfo(dtype)
+    ends = [info.max, info.tiny, info.tiny / 8, info.smallest_subnormal, 1 + info.eps, np.inf, np.nan, 0]
+    values = np.array(ends, np.float64).astype(np.float32)
+    x = dl.tensor(np.concatenate([values, -values]), device=NAME).to(dtype)
+    f = dl.tensor(numbers(generator("halves", dtype), (16,)), device=NAME)
+    h = f.to(dtype)
+    compare(lambda x: (x * 1.001 + 0.0) * 0.5 - 1e-7, x)
+    compare(lambda x, h: dl.where(h > 0, x, -h).relu() * 3.0 + abs(h), x, h)
+    compare(lambda h, f: (h.float() * f + h).to(dtype) * h, h, f)  # float32 on the way
+    compare(lambda h: h.to("int32") + (h > 0.5), h)
+    other = HALVES[dtype == HALVES[0]]
+    compare(lambda h, f: f.to(other).to(dtype) * h + 1, h, f)
 
 
 def test_several_results() -> None:
