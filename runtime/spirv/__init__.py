@@ -75,6 +75,16 @@ class Shader:
         """
         return self.with_macros({STORAGE: ",".join(map(_storage_name, types))})
 
+    def storing_at(self, types: Mapping[int, StorageType | None]) -> Shader:
+        """The same shader with other floats at these bindings, and what it has at all others.
+
+        >>> Shader("a.comp", (("STORAGE", "bfloat16,"),)).storing_at({2: StorageType("float16")}).defines
+        (('STORAGE', 'bfloat16,,float16'),)
+        """
+        own: dict[int, StorageType | None] = {**_storage_types(dict(self.defines).get(STORAGE, "")), **types}
+        found = [own.get(binding) for binding in range(1 + max(own, default=-1))]
+        return self.storing(found) if any(found) else self.plain
+
     def holds_floats(self, binding: int) -> bool:
         """Whether a binding is an array of floats, where the compiler has made the module."""
         return holds_floats(load(self).code, binding)

@@ -1,4 +1,6 @@
 // The nearest float of 16 bits, of two as near the even one: what memory would hold.
+#ifndef HALVES_GLSL
+#define HALVES_GLSL
 
 float as_bfloat16(float value) {
     const uint bits = floatBitsToUint(value);
@@ -18,3 +20,4 @@ float as_float16(float value) {
     }
     return uintBitsToFloat((bits & 0x80000000u) | near);
 }
+#endif

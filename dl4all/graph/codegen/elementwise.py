@@ -18,6 +18,7 @@ from dl4all.graph.codegen.elementwise_kernel import (
     compute_dtype,
     is_bool,
 )
+from dl4all.graph.codegen.epilogue import storage_type
 from dl4all.graph.ir.graph import Binding, BoundLaunch, Graph, Node, Value
 from dl4all.ops.core.expressions.expression import functions_of, print_glsl
 from dl4all.ops.core.kernels.launch import ceil_div, pack, stores_halves, strided_grid
@@ -25,7 +26,6 @@ from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.elementwise.kernels import MATH_FUNCTIONS, WORKGROUP_SIZE, grid_over_rows
 from dl4all.runtime import spirv
 from dl4all.runtime.requirements import MAX_BINDINGS
-from dl4all.runtime.spirv.storage_types import StorageType
 from dl4all.scheduler.device.device import Device
 from dl4all.scheduler.device.programs import Launch
 
@@ -96,15 +96,12 @@ def bind(kernel: FusedKernel, graph: Graph, device: Device) -> BoundLaunch:
     )
     push = pack(length if len(sizes) == 1 else rows, *numbers)
     shader = spirv.Shader(f"generated/{name_of(kernel.ops)}.comp", source=text.source())
-    in_words = device.info.type == "software"  # which fetches two elements of what is only read as texels
-    types = [
-        StorageType(operand.dtype, in_words and place < len(kernel.loads))
-        if operand.dtype in HALVES
-        else None
-        for place, operand in enumerate(kernel.operands)
-    ]
-    if any(types):
-        shader = shader.storing(types)
+    shader = shader.storing_at(
+        {
+            place: storage_type(graph, operand.dtype, read=place < len(kernel.loads))
+            for place, operand in enumerate(kernel.operands)
+        }
+    )
     whole = (graph.buffers[operand.value.buffer] for operand in kernel.operands)
     return BoundLaunch(
         Launch(shader, groups, push, tuple(text.constants.values())),

@@ -37,6 +37,8 @@ from dl4all.ops.memory.conversion import conversion_expression
 HALVES = ("float16", "bfloat16")
 """Dtypes that kernels load and store on devices that can, and compute with as float32: see StorageType."""
 
+FLOATS = ("float32", *HALVES)
+
 DTYPES = ("float32", "int32", "uint8", "bool", *HALVES)
 """Dtypes that kernels load, store and compute with; int64 has no variables in GLSL of every device."""
 
@@ -280,9 +282,7 @@ class _Builder:
         dtypes |= {step.name: step.dtype for step in self.steps}
         steps = tuple(
             step._replace(
-                rounds=not _selects(
-                    step.tree, {name for name, dtype in dtypes.items() if dtype == step.dtype}
-                )
+                rounds=not selects(step.tree, {name for name, dtype in dtypes.items() if dtype == step.dtype})
                 if step.dtype in HALVES
                 else step.name in self.read and _ends_in_product(step.tree)
             )
@@ -395,14 +395,14 @@ def _ends_in_product(tree: Expression) -> bool:
     return isinstance(tree, Unary) and _ends_in_product(tree.operand)
 
 
-def _selects(tree: Expression, variables: Collection[str]) -> bool:
+def selects(tree: Expression, variables: Collection[str]) -> bool:
     """Whether the value of an expression is that of a variable, with either sign, 0 or 1."""
     if isinstance(tree, Conditional):
-        return _selects(tree.accepted, variables) and _selects(tree.rejected, variables)
+        return selects(tree.accepted, variables) and selects(tree.rejected, variables)
     if isinstance(tree, Unary):
-        return tree.operator == "-" and _selects(tree.operand, variables)
+        return tree.operator == "-" and selects(tree.operand, variables)
     if isinstance(tree, FunctionCall):
-        return tree.function in ("abs", "max", "min") and all(_selects(a, variables) for a in tree.arguments)
+        return tree.function in ("abs", "max", "min") and all(selects(a, variables) for a in tree.arguments)
     if isinstance(tree, Constant):
         return tree.value in (0, 1)
     return isinstance(tree, Name) and tree.name in variables

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from dl4all.graph.codegen.elementwise_kernel import FLOATS, HALVES, selects
 from dl4all.graph.ir.graph import (
     Argument,
     Binding,
@@ -26,14 +27,17 @@ from dl4all.graph.ir.graph import (
     Value,
     bound_bytes,
 )
-from dl4all.ops.core.expressions.expression import functions_of, print_glsl
-from dl4all.ops.core.kernels.launch import pack
+from dl4all.ops.core.expressions.expression import functions_of, parse, print_glsl
+from dl4all.ops.core.kernels.launch import pack, stores_halves
 from dl4all.ops.core.kernels.push_block import push_constants
 from dl4all.ops.core.op import REGISTRY, Op
+from dl4all.ops.core.primitives import primitives
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.ops.elementwise.kernels import MATH_FUNCTIONS
 from dl4all.ops.random.dropout_functions import DROPOUT, DROPOUT_PUSH, random_dropout
 from dl4all.runtime.requirements import MAX_BINDINGS
+from dl4all.runtime.spirv.storage_types import StorageType
+from dl4all.scheduler.device.current import device as find_device
 
 Coordinates = Literal["channel", "gemm", "linear", "none"]
 
@@ -91,9 +95,9 @@ def is_anchor(node: Node) -> bool:
 
 
 def is_dense(operand: Operand) -> bool:
-    """Whether an operand is float32 and contiguous from the start of its buffer on."""
+    """Whether an operand is one of floats and contiguous from the start of its buffer on."""
     return (
-        operand.dtype == FLOAT32
+        operand.dtype in FLOATS
         and operand.offset == 0
         and place_of(operand, operand.shape) == Place(1, operand.elements)
     )
@@ -137,11 +141,13 @@ def epilogue_of(first: Operand, nodes: Sequence[Node]) -> Epilogue | None:
         None where an op, an operand or a dtype has no place in an epilogue.
     """
     writer = Statements(first.elements, {first.value: "v"}, MAX_DROPOUTS)
+    if first.dtype in HALVES:  # in memory it is rounded
+        writer.assign(first, writer.rounded("v", first.dtype))
     if not nodes or not all(writer.add(node) for node in nodes) or len(writer.operands) > MAX_OPERANDS:
         return None
     if nodes[-1].result is None or nodes[-1].result.elements != first.elements:
         return None
-    statements = " ".join((*writer.lines, f"return t{len(nodes) - 1};"))
+    statements = writer.text()
     parts = (tuple(writer.operands), tuple(writer.places), tuple(writer.dropouts))
     return Epilogue(statements, *parts, frozenset(writer.includes))
 
@@ -173,32 +179,50 @@ class Statements:
             return False
         if result.elements not in (1, self.elements):
             return False
-        text = self._dropped(node) if op is random_dropout else self._expression(op, node, result.shape)
+        text = self._dropped(node) if op is random_dropout else self._expression(op, node, result)
         if text is None:
             return False
-        name = f"t{len(self.lines)}"
-        self.names[result.value] = name
+        self.assign(result, text)
         if result.elements == 1:
             self.single.add(result.value)
-        self.lines.append(f"const float {name} = {text};")
         return True
 
-    def _expression(self, op: Op[...], node: Node, shape: Shape) -> str | None:
+    def assign(self, result: Operand, text: str) -> None:
+        """Add the statement that computes a value."""
+        name = self.names[result.value] = f"t{len(self.lines)}"
+        self.lines.append(f"const float {name} = {text};")
+
+    def rounded(self, text: str, dtype: str) -> str:
+        """An expression as one of HALVES holds its value."""
+        self.includes.add("ROUNDED")
+        return f"as_{dtype}({text})"
+
+    def text(self) -> str:
+        """All statements, of which the last returns the last value."""
+        return " ".join((*self.lines, f"return t{len(self.lines) - 1};"))
+
+    def _expression(self, op: Op[...], node: Node, result: Operand) -> str | None:
         """The expression of an elementwise op; None if an epilogue cannot have it."""
         expression = op.expression(FLOAT32) if isinstance(op, Elementwise) else None
+        expression = parse("x") if op is primitives.cast else expression
         if expression is None or _has_varying_words(node):
             return None
-        arguments = dict(node.arguments)
+        arguments, shape = dict(node.arguments), result.shape
         names = ("x",) if len(op.arrays) == 1 else ("a", "b", "c")[: len(op.arrays)]
         operands = zip(names, node.operands, strict=True)
         texts = {name: self._text(operand, shape) for name, operand in operands}
-        texts |= {f"p.{name}": number(arguments.get(name)) for name in op.arguments}
+        if op is not primitives.cast:
+            texts |= {f"p.{name}": number(arguments.get(name)) for name in op.arguments}
         found = {name: text for name, text in texts.items() if text is not None}
         if found.keys() != texts.keys():
             return None
         called = functions_of(expression)
         self.includes |= {file for file, functions in MATH_FUNCTIONS.items() if called & set(functions)}
-        return print_glsl(expression, found)
+        text = print_glsl(expression, found)
+        if result.dtype not in HALVES:
+            return text
+        same = [n for n, o in zip(names, node.operands, strict=True) if _dtype(o) == result.dtype]
+        return text if selects(expression, same) else self.rounded(text, result.dtype)
 
     def _dropped(self, node: Node) -> str | None:
         """The dropout of a node; None if it drops groups of elements, or something else than the result."""
@@ -224,7 +248,7 @@ class Statements:
             whole = whole or (operand.value in self.single and not operand.offset)
             return self.names[operand.value] if whole else None
         place = place_of(operand, shape)
-        if place is None or operand.dtype != FLOAT32 or operand.offset:
+        if place is None or operand.dtype not in FLOATS or operand.offset:
             return None
         key = (operand.value, place)
         known = [(other.value, where) for other, where in zip(self.operands, self.places, strict=True)]
@@ -255,7 +279,7 @@ def with_epilogue(
         return None
     writers = _writers(anchor, before.value.buffer)
     epilogue = epilogue_of(before, nodes)
-    if writers is None or epilogue is None:
+    if writers is None or epilogue is None or not holds(graph, (after, *epilogue.operands)):
         return None
     target = after.value.buffer
     if any(operand.value.buffer == target for operand in epilogue.operands):
@@ -267,7 +291,7 @@ def with_epilogue(
     for position, command in enumerate(anchor.commands):
         if position in writers:
             assert isinstance(command, BoundLaunch)
-            finished = _finished(graph, command, whole, epilogue, before.shape)
+            finished = _finished(graph, command, whole, epilogue, before.shape, after.dtype)
             if finished is None or len(finished.bindings) > max_bindings:
                 return None
             command = finished
@@ -316,9 +340,9 @@ def _writers(node: Node, buffer: int) -> frozenset[int] | None:
 
 
 def _finished(
-    graph: Graph, command: BoundLaunch, result: Binding, epilogue: Epilogue, shape: Shape
+    graph: Graph, command: BoundLaunch, result: Binding, epilogue: Epilogue, shape: Shape, dtype: str
 ) -> BoundLaunch | None:
-    """A launch with an epilogue, which writes to `result`."""
+    """A launch with an epilogue, which writes to `result` in a dtype."""
     launch = command.launch
     defines: dict[str, Any] = {"EPILOGUE": epilogue.statements, "OPERANDS": len(epilogue.operands)}
     push, varying = launch.push, command.varying
@@ -341,7 +365,13 @@ def _finished(
     if epilogue.dropouts:
         defines["DROPOUTS"] = len(epilogue.dropouts)
     defines |= dict.fromkeys(epilogue.includes, 1)
-    shader = launch.shader.with_macros(defines)
+    count = len(command.bindings)
+    types = {count - 1: storage_type(graph, dtype)}
+    types |= {
+        place: storage_type(graph, operand.dtype, read=True)
+        for place, operand in enumerate(epilogue.operands, count)
+    }
+    shader = launch.shader.with_macros(defines).storing_at(types)
     extra = tuple(whole_of(graph, operand.value.buffer) for operand in epilogue.operands)
     return replace(
         command,
@@ -350,6 +380,23 @@ def _finished(
         writes=(*command.writes, *(False for _ in extra)),
         varying=varying,
     )
+
+
+def storage_type(graph: Graph, dtype: str, *, read: bool = False) -> StorageType | None:
+    """What a binding of a dtype holds; a processor fetches two elements of what is only read as texels."""
+    if dtype not in HALVES:
+        return None
+    return StorageType(dtype, read and find_device(graph.device).info.type == "software")
+
+
+def holds(graph: Graph, operands: Iterable[Operand]) -> bool:
+    """Whether kernels of the graph's device read and write these operands."""
+    halves = any(operand.dtype in HALVES for operand in operands)
+    return not halves or stores_halves(find_device(graph.device))
+
+
+def _dtype(argument: Argument) -> str:
+    return argument.dtype if isinstance(argument, Operand) else ""
 
 
 def _stores_vectors(command: BoundLaunch) -> bool:

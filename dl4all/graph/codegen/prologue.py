@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from dl4all.graph.codegen.elementwise_kernel import is_whole
+from dl4all.graph.codegen.elementwise_kernel import FLOATS, is_whole
 from dl4all.graph.codegen.epilogue import (
-    FLOAT32,
     MAX_PUSH_BYTES,
     Place,
     Statements,
+    holds,
     is_dense,
     place_of,
+    storage_type,
     whole_of,
 )
 from dl4all.graph.ir.graph import BoundLaunch, Graph, Node, Operand
@@ -106,7 +107,7 @@ def prologue_of(nodes: Sequence[Node], slots: Sequence[PrologueSlot]) -> Prologu
         for node in nodes
         if node.result is not None
         for operand in node.tensors
-        if operand.value not in inner and operand.dtype == FLOAT32 and not operand.offset
+        if operand.value not in inner and operand.dtype in FLOATS and not operand.offset
     ]
     whole = Place(1, last.elements)
     # The first source takes the operand's place, so it has to be read in the same way.
@@ -119,8 +120,7 @@ def prologue_of(nodes: Sequence[Node], slots: Sequence[PrologueSlot]) -> Prologu
     writer.places.append(first[1])
     if not all(writer.add(node) for node in nodes) or len(writer.operands) > MAX_SOURCES:
         return None
-    statements = " ".join((*writer.lines, f"return t{len(nodes) - 1};"))
-    return Prologue(statements, tuple(writer.operands), tuple(writer.places), frozenset(writer.includes))
+    return Prologue(writer.text(), tuple(writer.operands), tuple(writer.places), frozenset(writer.includes))
 
 
 def with_prologue(
@@ -145,7 +145,7 @@ def with_prologue(
     if not all(node.result is not None and is_whole(graph, node.result) for node in nodes):
         return None  # of a part that was changed in place, the anchor reads the rest, too
     prologue = prologue_of(nodes, [slot for slot in slots if slot is not None])
-    if prologue is None:
+    if prologue is None or not holds(graph, prologue.sources):
         return None
     sources = {operand.value.buffer for operand in prologue.sources}
     if sources & {value.buffer for value in anchor.writes}:
@@ -220,7 +220,9 @@ def _begun(
         return None
     defines["PROLOGUE_PUSH"] = " ".join(declared)
     defines |= dict.fromkeys(prologue.includes, 1)
-    shader = launch.shader.with_macros(defines)
+    places = (slot.binding, *range(len(command.bindings), len(command.bindings) + len(prologue.sources) - 1))
+    types = [storage_type(graph, operand.dtype, read=True) for operand in prologue.sources]
+    shader = launch.shader.with_macros(defines).storing_at(dict(zip(places, types, strict=True)))
     first, *extra = (whole_of(graph, operand.value.buffer) for operand in prologue.sources)
     bindings = list(command.bindings)
     bindings[slot.binding] = first

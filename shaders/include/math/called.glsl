@@ -27,6 +27,9 @@
 #include "remainder.glsl"
 #endif
 #include "special.glsl"
+#ifdef ROUNDED
+#include "../halves.glsl"
+#endif
 #ifdef INT64
 #include "int64.glsl"
 #endif

@@ -107,6 +107,7 @@ def test_halves_are_rounded_after_each_op(dtype: str) -> None:
     h = f.to(dtype)
     compare(lambda x: (x * 1.001 + 0.0) * 0.5 - 1e-7, x)
     compare(lambda x, h: dl.where(h > 0, x, -h).relu() * 3.0 + abs(h), x, h)
+    compare(lambda h: h.clamp(-0.301, 0.701) * 3.0, h)  # numbers that it does not hold
     compare(lambda h, f: (h.float() * f + h).to(dtype) * h, h, f)  # float32 on the way
     compare(lambda h: h.to("int32") + (h > 0.5), h)
     other = HALVES[dtype == HALVES[0]]

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dl4all.graph.codegen.elementwise_kernel import is_elementwise
 from dl4all.graph.codegen.prologue import prologue_of, slots_of, with_prologue
 from dl4all.graph.ir.graph import Graph, Node, is_private
 from dl4all.graph.passes.device_limits import max_bindings
-from dl4all.ops.core.op import REGISTRY
-from dl4all.ops.elementwise.declare import Elementwise
 
 MAX_NODES = 16  # of a prologue
 
@@ -27,7 +26,7 @@ def reduction_fusion(graph: Graph) -> Graph:
     for position in reversed(range(len(nodes))):
         node = graph.nodes[position]
         result = node.result
-        if result is None or not isinstance(REGISTRY.get(node.op), Elementwise):
+        if result is None or not is_elementwise(node):
             continue
         if node.writes != (result.value,) or not is_private(graph, result.value):
             continue
