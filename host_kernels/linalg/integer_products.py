@@ -1,10 +1,8 @@
 """Products of matrices of 8-bit integers with sums of 32 bits (:mod:`dl4all.ops.linalg.integer_product`).
 
-Both matrices have their rows along the sum, so that nothing is packed: vectors of bytes of some rows of A
-meet those of some rows of B, and the lanes of each sum are added up at the end. The processor's features
-choose the instruction that multiplies: ``vpdpbusd`` (VNNI), which wants bytes without a sign on the left,
-adds four products; ``pmaddwd`` adds two of 16 bits; elsewhere LLVM multiplies numbers of 32 bits. All are
-exact.
+Dot products of rows (:mod:`row_dots`). The processor's features choose the instruction that multiplies:
+``vpdpbusd`` (VNNI), which wants bytes without a sign on the left, adds four products; ``pmaddwd`` adds two of
+16 bits; elsewhere LLVM multiplies numbers of 32 bits. All are exact.
 """
 
 from __future__ import annotations
@@ -15,17 +13,20 @@ from typing import NamedTuple
 import numpy as np
 
 from dl4all.host_kernels.linalg.gemm_rows import lane_sums
+from dl4all.host_kernels.linalg.row_dots import (
+    COLUMNS,
+    DotStep,
+    RowMatrix,
+    grain_of,
+    steps,
+    tile_count,
+    write_tiles,
+)
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm import provider, target
 from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
 from dl4all.runtime.cpu.llvm.ir_types import lanes_of, vector
-
-TILE = 64  # rows, and columns, of C that a thread computes at a time
-COLUMNS = 4  # that are multiplied together
-PARALLEL_PRODUCTS = 2**19
-"""Products of two numbers that a thread computes at a time, at least: some 10 microseconds."""
-
 
 Step = Callable[[Code, IrValue, IrValue, IrValue, bool], IrValue]
 
@@ -83,99 +84,52 @@ def prepare_integer_product(reads: Sequence[ArrayLayout], writes: Sequence[Array
     if not all(layout.is_contiguous() for layout in (a, b, out)):
         raise NoKernel("operands with gaps")
     (m, k), (n, _) = a.shape, b.shape
-    grain = max(1, PARALLEL_PRODUCTS // (min(m, TILE) * min(n, TILE) * k))
     key = (next(iter(multiplications())), a.dtype == np.int8)
-    return HostLaunch(integer_product, key, 3, (m, n, k, grain), work=m * n * k // 32)
-
-
-def rows_together() -> int:
-    """The rows of A that are multiplied together: sums take half of the registers."""
-    return max(1, provider.processor().registers // 2 // COLUMNS)
+    return HostLaunch(integer_product, key, 3, (m, n, k, grain_of(m, n, k)), work=m * n * k // 32)
 
 
 def integer_product(name: str, signed: bool) -> IrModule:
     """Slots: A, B, C; m, n, k, tiles of a chunk. The name is that of the instruction."""
     module = IrModule()
-    most = rows_together()
     how = multiplications()[name]
-    kinds = [_write_rows(module, rows, how, signed) for rows in range(1, most + 1)]
-    with module.part("multiply") as code:
-        slots, begin, end = code.parameters
-        m, n = code.slot(3), code.slot(4)
-        across = (n + (TILE - 1)) // TILE
-        with code.loop(begin, end) as tile:
-            first_row, first_column = tile // across * TILE, tile % across * TILE
-            last_row = code.intrinsic("smin", first_row + TILE, m)
-            last_column = code.intrinsic("smin", first_column + TILE, n)
-            with code.loop(first_column, last_column, COLUMNS) as column:
-                correction = _correction(code, column, how, signed)
-                with code.loop(first_row, last_row, most) as row:
-                    height = code.intrinsic("smin", last_row - row, code.constant("i64", most))
-                    for number, kind in enumerate(kinds, 1):
-                        with code.if_(height.equals(number)):
-                            code.run(kind, slots, row, column, correction)
-    with module.kernel("integer_product") as kernel:
-        m, n = kernel.slot(3), kernel.slot(4)
-        tiles = (m + (TILE - 1)) // TILE * ((n + (TILE - 1)) // TILE)
-        kernel.parallel(code, kernel.parameters[0], tiles, kernel.slot(6))
-    return module
+    shifted = signed and how.unsigned
 
+    def add(code: Code, sums: IrValue, a: IrValue, b: IrValue) -> IrValue:
+        return how.step(code, sums, a, b, signed)
 
-def _rows_of_b(code: Code, column: IrValue) -> list[IrValue]:
-    """The addresses of rows of B. Past the last one it is taken again, and not stored."""
-    b, n, k = code.slot(1, "ptr"), code.slot(4), code.slot(5)
-    return [code.at(b, code.intrinsic("smin", column + j, n - 1) * k, "i8") for j in range(COLUMNS)]
+    def operands(code: Code) -> tuple[RowMatrix, RowMatrix, IrValue]:
+        depth = code.slot(5)
+        a = RowMatrix(code.slot(0, "ptr"), depth, code.slot(3) - 1)
+        return a, RowMatrix(code.slot(1, "ptr"), depth, code.slot(4) - 1), depth
 
+    def finish(code: Code, sums: IrValue, row: IrValue, column: IrValue, mask: IrValue) -> None:
+        code.store(sums, code.slot(2, "ptr"), row * code.slot(4) + column, mask)
 
-def _steps(code: Code, lanes: int, step: Callable[[IrValue, IrValue | None], None]) -> None:
-    """Call ``step(place, mask)`` for vectors of bytes along the sum."""
-    k = code.slot(5)
-    whole = k - k % lanes
-    with code.loop(0, whole, lanes) as place:
-        step(place, None)
-    with code.if_(whole < k):
-        step(whole, code.first_lanes(k - whole, lanes))
-
-
-def _correction(code: Code, column: IrValue, how: Multiplication, signed: bool) -> IrValue:
-    """The correction of sums of some columns, where 128 was added to A's bytes to have no sign."""
-    if not (signed and how.unsigned):
-        return code.constant(vector("i32", COLUMNS), 0)
-    kind = vector("i8", how.nbytes)
-    shift, places = code.constant(kind, -128), _rows_of_b(code, column)
-    sums = [code.variable(vector("i32", how.lanes), 0) for _ in places]
-
-    def step(place: IrValue, mask: IrValue | None) -> None:
-        for total, source in zip(sums, places, strict=True):
-            total.value = how.step(code, total.value, shift, code.load(source, place, kind, mask), False)
-
-    _steps(code, how.nbytes, step)
-    return 0 - lane_sums(code, [total.value for total in sums])
-
-
-def _write_rows(module: IrModule, rows: int, how: Multiplication, signed: bool) -> Code:
-    """The function for so many rows of A from one on, and COLUMNS rows of B."""
-    kind = vector("i8", how.nbytes)
-    correction_type = vector("i32", COLUMNS)
-    with module.function(f"rows{rows}", "ptr", "i64", "i64", correction_type) as code:
-        _, row, column, correction = code.parameters
-        a, c, n, k = code.slot(0, "ptr"), code.slot(2, "ptr"), code.slot(4), code.slot(5)
-        left = [code.at(a, (row + i) * k, "i8") for i in range(rows)]
-        right = _rows_of_b(code, column)
-        sums = [[code.variable(vector("i32", how.lanes), 0) for _ in right] for _ in left]
+    def correction(code: Code, column: IrValue) -> IrValue:
+        """The correction of sums, where 128 was added to A's bytes to have no sign."""
+        kind = vector("i8", how.nbytes)
+        _, b, depth = operands(code)
+        places = [b.row(code, column + j, "i8") for j in range(COLUMNS)]
+        shift = code.constant(kind, -128)
+        totals = [code.variable(vector("i32", how.lanes), 0) for _ in places]
 
         def step(place: IrValue, mask: IrValue | None) -> None:
-            factors = [code.load(source, place, kind, mask) for source in left]
-            if signed and how.unsigned:
-                factors = [factor ^ -128 for factor in factors]
-            for j, source in enumerate(right):
-                values = code.load(source, place, kind, mask)
-                for factor, totals in zip(factors, sums, strict=True):
-                    totals[j].value = how.step(code, totals[j].value, factor, values, signed)
+            for total, source in zip(totals, places, strict=True):
+                total.value = how.step(code, total.value, shift, code.load(source, place, kind, mask), False)
 
-        _steps(code, how.nbytes, step)
-        mask = code.first_lanes(n - column, COLUMNS)
-        for i, totals in enumerate(sums):
-            result = lane_sums(code, [total.value for total in totals]) + correction
-            code.store(result, c, (row + i) * n + column, mask)
-    return code
+        steps(code, depth, how.nbytes, step)
+        return 0 - lane_sums(code, [total.value for total in totals])
+
+    part = write_tiles(
+        module,
+        DotStep(add, "i8", how.nbytes, "i32", how.lanes),
+        operands,
+        finish,
+        correction if shifted else None,
+        (lambda factor: factor ^ -128) if shifted else (lambda factor: factor),
+    )
+    with module.kernel("integer_product") as kernel:
+        kernel.parallel(
+            part, kernel.parameters[0], tile_count(kernel, kernel.slot(3), kernel.slot(4)), kernel.slot(6)
+        )
+    return module

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from dl4all.host_kernels.lib.elements import memory_type
-from dl4all.host_kernels.linalg.gemm import Product, product_launch
+from dl4all.host_kernels.linalg.bfloat16_products import bfloat16_launch, multiplies
+from dl4all.host_kernels.linalg.gemm import FEW_ROWS, Product, product_launch
+from dl4all.ops.core.dtypes import BFLOAT16
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import merge_axes
@@ -35,7 +37,7 @@ def prepare_matmul(out: ArrayLayout, input: ArrayLayout, other: ArrayLayout) -> 
     steps = [
         _expanded(batch, shape, strides) for shape, strides in ((a_shape, a_strides), (b_shape, b_strides))
     ]
-    return product_launch(_batched(Product(*rows), batch, steps), memory_type(out.dtype), bias=False)
+    return _launch(_batched(Product(*rows), batch, steps), out, bias=False)
 
 
 @host_kernel("linear")
@@ -55,7 +57,7 @@ def prepare_linear(
     rows, a_row = (shape[-1], strides[-1]) if shape else (1, 0)
     problem = Product(rows, n, k, a_row, input.strides[-1], b_row, b_column)
     steps = [strides[:-1], (0,) * len(shape[:-1])]
-    return product_launch(_batched(problem, shape[:-1], steps), memory_type(out.dtype), bias=bias is not None)
+    return _launch(_batched(problem, shape[:-1], steps), out, bias=bias is not None)
 
 
 @host_kernel("int8_product")
@@ -70,6 +72,20 @@ def prepare_int8_product(reads: Sequence[ArrayLayout], writes: Sequence[ArrayLay
         raise NoKernel("operands with gaps")
     (m, k), (n, _) = x.shape, weight.shape
     return product_launch(Product(m, n, k, k, 1, 1, k), "float", bias=False, right="i8")
+
+
+def _launch(problem: Product, out: ArrayLayout, *, bias: bool) -> HostLaunch:
+    """
+    Raises:
+        NoKernel: see :func:`product_launch`.
+    """
+    m, n, k = problem[:3]
+    if out.dtype == BFLOAT16 and problem.matrices == 1 and min(m, n) >= FEW_ROWS and multiplies():
+        a, b = (problem.a_row, problem.a_column), (problem.b_column, problem.b_row)
+        launch = bfloat16_launch(m, n, k, a, b, bias)
+        if launch is not None:
+            return launch
+    return product_launch(problem, memory_type(out.dtype), bias=bias)
 
 
 def _check(out: ArrayLayout, *operands: ArrayLayout) -> None:

@@ -383,7 +383,7 @@ def _finished(
 
 
 def storage_type(graph: Graph, dtype: str, *, read: bool = False) -> StorageType | None:
-    """The floats of 16 bits at a binding, if any; a processor fetches two elements of what is only read as texels."""
+    """The floats of 16 bits at a binding, if any; a processor fetches two that are only read as a texel."""
     if dtype not in HALVES:
         return None
     return StorageType(dtype, read and find_device(graph.device).info.type == "software")
