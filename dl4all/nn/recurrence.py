@@ -9,6 +9,7 @@ from dl4all import ops
 from dl4all.autograd.backward_pass import grad
 from dl4all.nn import functional
 from dl4all.ops.core import autocast, tape
+from dl4all.ops.core.arguments.tensor_like import TensorLike
 from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import fill_with, fresh_copy, new_like
@@ -46,6 +47,8 @@ def run(x: Tensor, states: States, weights: Weights, how: Steps) -> tuple[Tensor
         inputs, _ = autocast.cast_operands(how.mode, "lower", inputs, {})
         first = 1 + len(states)
         x, states, weights = inputs[0], tuple(inputs[1:first]), Weights(*inputs[first:])
+    if any(isinstance(weight, TensorLike) for weight in weights):
+        return _run_held(x, states, weights, how)
     if any(isinstance(t, BatchedTensorBase) for t in inputs) or not fits(x, weights, how):
         return by_steps(x, states, weights, how)
     saves = tape.state.enabled and any(map(tape.wants_gradient, inputs))
@@ -60,6 +63,25 @@ def run(x: Tensor, states: States, weights: Weights, how: Steps) -> tuple[Tensor
         return gradients(grads, *parts, how, flat, needs)
 
     tape.add_node(f"{how.mode}_sequence", inputs, outputs, backward, (*inputs, result))
+    y, *last = outputs
+    return y, tuple(last)  # type: ignore[return-value,arg-type]
+
+
+def _run_held(x: Tensor, states: States, weights: Weights, how: Steps) -> tuple[Tensor, States]:
+    """Run a layer whose weights are held in few bits: of the input as its product has them, of the hidden
+    state in floats, as states are many and their rows few. Gradients flow step by step."""
+
+    def in_floats(weight: Any) -> Any:
+        held = isinstance(weight, TensorLike)
+        return ops.cast(weight.dequantized(), x.dtype.name) if held else weight
+
+    weights = Weights(weights.weight_ih, *map(in_floats, weights[1:]))
+    biases = (weights.bias_ih, weights.bias_hh)
+    batched = any(isinstance(t, BatchedTensorBase) for t in (x, *states))
+    records = tape.state.enabled and any(map(tape.wants_gradient, (x, *states, *biases)))
+    if batched or records or not fits(x, weights, how):
+        return by_steps(x, states, weights, how)
+    _, outputs = sequence(x, states, weights, how, save=False)
     y, *last = outputs
     return y, tuple(last)  # type: ignore[return-value,arg-type]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +11,22 @@ from dl4all.errors import ArgumentError
 from dl4all.nn.module import Module
 from dl4all.nn.modules.attention import MultiheadAttention
 from dl4all.nn.modules.linear import Linear
+from dl4all.nn.modules.rnn import RNNBase, RNNCellBase
 from dl4all.nn.parameter import Parameter
 from dl4all.quantization.packed_weights import Int4Weight
 from dl4all.quantization.weights import Int8DynamicWeight, Int8Weight, QuantizedWeight
 from dl4all.tensor.tensor import Tensor
 
-WEIGHTS: dict[type[Module], tuple[str, ...]] = {
-    Linear: ("weight",),
-    MultiheadAttention: ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"),
+WEIGHTS: dict[type[Module], str] = {
+    Linear: "weight",
+    MultiheadAttention: r"(in|q|k|v)_proj_weight",
+    RNNBase: r"weight_(ih|hh|hr)_l\d+(_reverse)?",
+    RNNCellBase: r"weight_(ih|hh)",
 }
-"""By class of layer, the weights that it gives to ``linear``."""
+"""By class of layer, the names of the weights that it multiplies by, as regular expressions."""
+
+USUAL = (Linear, MultiheadAttention)
+"""The layers that are taken where none are named."""
 
 
 class WeightConfig:
@@ -103,8 +110,8 @@ def quantize_(
     Args:
         model: the network, or a single layer.
         config: what becomes of the weights.
-        filter_fn: ``filter_fn(module, name)`` says whether the weights of a :class:`dl4all.nn.Linear` or
-            :class:`dl4all.nn.MultiheadAttention` are changed; by default all are.
+        filter_fn: ``filter_fn(module, name)`` says whether the weights of a linear layer, an attention or a
+            recurrent layer or cell are changed; by default those of the first two are.
         device: moves the network first, if it is given.
 
     Raises:
@@ -129,11 +136,11 @@ def quantize_(
     weights: dict[int, QuantizedWeight] = {}  # by parameter: layers may share one
     kinds = tuple(WEIGHTS)
     for path, layer in model.named_modules():
-        if not isinstance(layer, kinds) or not (filter_fn is None or filter_fn(layer, path)):
+        if not isinstance(layer, kinds if filter_fn else USUAL) or (filter_fn and not filter_fn(layer, path)):
             continue
-        for name in next(names for kind, names in WEIGHTS.items() if isinstance(layer, kind)):
-            parameter = vars(layer).get(name)
-            if not isinstance(parameter, Parameter):
+        wanted = next(names for kind, names in WEIGHTS.items() if isinstance(layer, kind))
+        for name, parameter in list(vars(layer).items()):
+            if not isinstance(parameter, Parameter) or not re.fullmatch(wanted, name):
                 continue
             places.append((layer, name, id(parameter)))
             if id(parameter) not in weights:

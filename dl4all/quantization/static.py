@@ -21,6 +21,7 @@ from dl4all.nn.modules.attention import MultiheadAttention
 from dl4all.nn.modules.conv import Conv1d, Conv2d, Conv3d
 from dl4all.nn.modules.linear import Identity, Linear
 from dl4all.nn.modules.normalization import BatchNorm
+from dl4all.nn.modules.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from dl4all.nn.parameter import Parameter
 from dl4all.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from dl4all.nn.utils.parametrize import register_parametrization, remove_parametrizations
@@ -43,6 +44,9 @@ from dl4all.tensor.tensor import Tensor
 
 M = TypeVar("M", bound=Module)
 LAYERS = (Linear, Conv1d, Conv2d, Conv3d)
+DYNAMIC: tuple[type[Module], ...] = (Linear, LSTM, GRU, RNN, LSTMCell, GRUCell, RNNCell)
+"""The classes of layers that :func:`quantize_dynamic` knows."""
+
 OBSERVER = "input_observer"
 
 
@@ -349,11 +353,15 @@ def quantize_dynamic(
     *,
     inplace: bool = False,
 ) -> M:
-    """A network whose linear layers compute with integers, by steps of each input's rows.
+    """A network whose linear and recurrent layers have weights of int8, and multiply their inputs, as they
+    come, by integers, with steps of each input's rows.
+
+    Hidden states of recurrent layers are multiplied by the weights' numbers in floats.
 
     Args:
         model: the network.
-        qconfig_spec: classes of layers; by default, and at most, ``{nn.Linear}``.
+        qconfig_spec: classes of layers; by default, and at most, :data:`DYNAMIC`: ``nn.Linear``, ``nn.LSTM``,
+            ``nn.GRU``, ``nn.RNN`` and their cells.
         dtype: of the weights: int8.
         inplace: change the network itself, not a copy.
 
@@ -366,15 +374,15 @@ def quantize_dynamic(
         >>> dl.quantization.quantize_dynamic(net, {dl.nn.Linear})[0].weight
         Int8DynamicWeight(16, 8)
     """
-    kinds = {Linear} if qconfig_spec is None else set(qconfig_spec)
-    if kinds != {Linear} or np.dtype(dtype) != np.int8:
-        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+    kinds = set(DYNAMIC if qconfig_spec is None else qconfig_spec)
+    if not kinds <= set(DYNAMIC) or np.dtype(dtype) != np.int8:
+        names, known = (", ".join(sorted(kind.__name__ for kind in ones)) for ones in (kinds, DYNAMIC))
         raise ArgumentError(
-            f"[quantize_dynamic] quantises nn.Linear to int8, got {names} to {dtype}; leave other layers out"
+            f"[quantize_dynamic] quantises {known} to int8, got {names} to {dtype}; leave other layers out"
         )
     model = model if inplace else copy.deepcopy(model)
     config = Int8DynamicActivationInt8WeightConfig()
-    quantize_(model, config, lambda layer, name: isinstance(layer, Linear))
+    quantize_(model, config, lambda layer, name: isinstance(layer, tuple(kinds)))
     return model
 
 

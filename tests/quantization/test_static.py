@@ -369,9 +369,11 @@ def test_bad_use() -> None:
         F.conv2d(dl.ones(1, 2, 8, 8, device="cpu"), small[0].weight, groups=2)
     with pytest.raises(DTypeError, match="for linear and conv1d and conv2d and conv3d"):
         small[0].weight @ dl.ones(3, 3, device="cpu")
-    with pytest.raises(ArgumentError, match=r"quantises nn\.Linear to int8, got LSTM to int8"):
+    with pytest.raises(ArgumentError, match=r"quantises GRU, .* to int8, got Conv2d to int8"):
+        quantize_dynamic(net, {dl.nn.Conv2d})
+    with pytest.raises(ArgumentError, match="no linear layer"):
         quantize_dynamic(net, {dl.nn.LSTM})
-    with pytest.raises(ArgumentError, match="got Linear to float16"):
+    with pytest.raises(ArgumentError, match=r"got GRU, .* to float16"):
         quantize_dynamic(net, dtype="float16")
     for names in (["0", "2"], ["2", "1"]):
         with pytest.raises(ArgumentError, match="expected a linear layer or a convolution and its batch"):
