@@ -15,8 +15,8 @@ from dl4all.graph.run.compiled import CompileWarning
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 TIME = re.compile(r"[\d.]+ ms per image")
-OF_OTHERS = ("torch_", "keras_", "mnist_processes", "serve_digits", "search_", "tune_", "prune_")
-"""Examples that others test: PyTorch's and Keras's, of processes, a server, searches, tuning and pruning."""
+OF_OTHERS = ("torch_", "keras_", "mnist_processes", "serve_digits", "search_", "tune_", "prune_", "quantize_")
+"""Examples that others test: PyTorch's, Keras's, of processes, servers, searches, tuning, pruning and bits."""
 
 CASES = {
     "xor": ("--epochs", "60"),

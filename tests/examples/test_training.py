@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,19 @@ def test_resnet_digits(tmp_path: Path) -> None:
     assert {str(array.dtype) for array in saved.values()} == {"float16", "int64"}
     assert file.stat().st_size < 3e6
     dl.models.resnet18(10, 1, module.BASE_CHANNELS).load_state_dict(saved)
+
+
+def test_quantize_digits(tmp_path: Path) -> None:
+    """Networks in few bits are smaller, and read as well as what they were made of."""
+    output = run("quantize_digits", tmp_path, "--device=cpu", "--epochs=1", "--samples=64")
+    found = re.findall(r"(?m)^(.{17})  ([\d.]+) MB, ([\d.]+)% of 359 digits, [\d.]+ ms a batch$", output)
+    megabytes = {name.strip(): float(size) for name, size, _ in found}
+    right = {name.strip(): float(share) for name, _, share in found}
+    assert len(found) == 6
+    assert megabytes["bfloat16"] < 0.51 * megabytes["float32"]
+    assert megabytes["int8"] == megabytes["int8, trained so"] < 0.27 * megabytes["float32"]
+    for name in ("bfloat16", "int8"):
+        assert abs(right[name] - right["float32"]) < 3
 
 
 def test_prune_digits(tmp_path: Path) -> None:

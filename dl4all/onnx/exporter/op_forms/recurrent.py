@@ -32,7 +32,8 @@ def recurrent(w: GraphWriter, call: OpCall) -> str:
     given, mode = call.arguments, call.arguments["mode"]
     sizes, producer = given["sizes"], w.producers.get(gates.value.buffer)
     if projection is not None or len(set(sizes)) != 1 or producer is None or producer.name != "linear":
-        raise w.refused(f"this {mode} layer has no form here: rows of unlike lengths, proj_size, or weights in few bits")
+        form = "rows of unlike lengths, proj_size, or weights in few bits"
+        raise w.refused(f"this {mode} layer has no form here: {form}")
     steps, batch, size = len(sizes), sizes[0], weight.shape[1]
     x, weight_x, bias_x = producer.operands
     inputs = w.add("Reshape", [w.get(x), w.ints([steps, batch, x.shape[-1]])])
