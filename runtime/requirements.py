@@ -21,6 +21,8 @@ FEATURES = {
     "GroupNonUniformShuffle": "subgroup_shuffle",
     "GroupNonUniformArithmetic": "subgroup_arithmetic",
     "VulkanMemoryModel": "memory_model",
+    "DotProduct": "integer_dot_product",
+    "DotProductInput4x8BitPacked": "integer_dot_product",
     "CooperativeMatrixKHR": "cooperative_matrix",
 }
 MAX_BINDINGS = 8  # buffers of one dispatch; a device may allow fewer, but at least 4

@@ -29,6 +29,7 @@ from dl4all.runtime.bounded_dict import BoundedDict
 from dl4all.runtime.records import file_cache
 from dl4all.runtime.spirv import compilers, module_store
 from dl4all.runtime.spirv.compilers.source import Source
+from dl4all.runtime.spirv.integer_dots import with_integer_dots
 from dl4all.runtime.spirv.reflect import BufferBinding, Interface, reflect
 from dl4all.runtime.spirv.storage_types import NotRewritable, StorageType, holds_floats, rewrite
 
@@ -106,6 +107,9 @@ class Shader:
 
 STORAGE = "STORAGE"
 """The macro that names the floats that bindings hold: the module is rewritten, see storage_types.py."""
+
+DOT = "DOT"
+"""The macro of shaders that multiply bytes by an instruction, where it is 1: see integer_dots.py."""
 
 WORDS = "_words"
 
@@ -279,12 +283,21 @@ def _find_or_compile(shader: Shader, root: Path) -> SpirvModule:
     Raises:
         NotRewritable: it cannot hold floats of 16 bits where it is asked to.
     """
+    macros = shader.macros
+    if macros.get(DOT) == 1:
+        code = with_integer_dots(_compiled(shader, root).code, signed=macros["SIGNED"] == 1)
+        return _module(shader, code)
     stored = dict(shader.defines).get(STORAGE)
     if stored is not None:
         try:
             return _module(shader, rewrite(load(shader.plain, root).code, _storage_types(stored)))
         except NotRewritable as error:
             raise NotRewritable(f"{shader.name}: {error}") from None
+    return _compiled(shader, root)
+
+
+def _compiled(shader: Shader, root: Path) -> SpirvModule:
+    """The module as the compiler has made it."""
     key = _key(shader, root)
     module = _read(shader, module_store.bundled_file(root, key))
     if module is None:

@@ -50,6 +50,10 @@ GROUPS = (
         {"subgroup_size_control": "subgroupSizeControl", "full_subgroups": "computeFullSubgroups"},
     ),
     Group(
+        "VkPhysicalDeviceShaderIntegerDotProductFeatures", V1_3, "VK_KHR_shader_integer_dot_product",
+        {"integer_dot_product": "shaderIntegerDotProduct"},
+    ),
+    Group(
         "VkPhysicalDeviceCooperativeMatrixFeaturesKHR", NEVER, "VK_KHR_cooperative_matrix",
         {"cooperative_matrix": "cooperativeMatrix"},
     ),

@@ -27,7 +27,7 @@ void main() {
         for (uint j = 0; j < FEATURES; ++j) {
             const uvec4 others = b[b_at[j] + k];
             for (uint part = 0; part < 4; ++part) {
-                const ivec4 value = with_sign(others[part]);
+                const FOUR value = with_sign(others[part]);
                 for (uint i = 0; i < ROWS; ++i) sum[i][j] += dot4(of_a(words[i][part]), value);
             }
         }

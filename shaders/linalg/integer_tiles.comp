@@ -27,10 +27,10 @@ void main() {
         }
         barrier();
         for (uint k = 0; k < DEPTH; ++k) {
-            ivec4 factors[4];
+            FOUR factors[4];
             for (uint i = 0; i < 4; ++i) factors[i] = of_a(left[k][y + i * STEP]);
             for (uint j = 0; j < 4; ++j) {
-                const ivec4 value = with_sign(right[k][x + j * STEP]);
+                const FOUR value = with_sign(right[k][x + j * STEP]);
                 for (uint i = 0; i < 4; ++i) sum[i][j] += dot4(factors[i], value);
             }
         }

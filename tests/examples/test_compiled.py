@@ -16,7 +16,7 @@ pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 TIME = re.compile(r"[\d.]+ ms per image")
 OF_OTHERS = ("torch_", "keras_", "mnist_processes", "serve_digits", "search_", "tune_", "prune_", "quantize_")
-"""Examples that others test: PyTorch's, Keras's, of processes, servers, searches, tuning, pruning and bits."""
+"""Examples that others test: PyTorch's, Keras's, of processes, servers, searches, tuning, pruning, bits."""
 
 CASES = {
     "xor": ("--epochs", "60"),

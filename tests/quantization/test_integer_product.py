@@ -10,9 +10,10 @@ import pytest
 import dl4all as dl
 from dl4all.errors import DTypeError, ShapeError, TooLargeError
 from dl4all.host_kernels.linalg import integer_products
-from dl4all.ops.linalg.integer_product import integer_product
+from dl4all.ops.linalg.integer_product import ROWS, TILES, integer_product
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.scheduler import fallback
+from tests.conftest import need
 from tests.support.subcases import each
 
 SHAPES = [  # rows, columns, terms: tiles and their edges, vectors and their rest
@@ -44,6 +45,18 @@ def test_products_are_exact(shape: tuple[int, int, int], dtype: str, device: str
         result = integer_product(dl.tensor(a, device=device), dl.tensor(b, device=device))
     assert result.dtype == dl.int32
     np.testing.assert_array_equal(result.numpy(), expected(a, b))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_devices_without_the_instruction(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("vulkan:0")
+    for shaders in (ROWS, TILES):
+        for key in list(shaders):
+            monkeypatch.setitem(shaders, key, shaders[(*key[:-1], False)])
+    for shape in SHAPES:
+        left, right = operands(*shape, dtype)
+        result = integer_product(dl.tensor(left, device="vulkan:0"), dl.tensor(right, device="vulkan:0"))
+        np.testing.assert_array_equal(result.numpy(), expected(left, right))
 
 
 @each("name", [*(integer_products.multiplications() if provider.available() else ()), "numpy"])

@@ -17,6 +17,7 @@ from dl4all.ops.core.tensor_base import TensorBase
 from dl4all.ops.core.vmap_hook import BatchedTensorBase
 from dl4all.ops.memory.copy import copy_into, fill_with
 from dl4all.ops.memory.views import contiguous
+from dl4all.runtime.spirv import Shader
 
 KERNEL = WorkKernel("integer_product")
 FOUR_WORDS = 16  # bytes, which invocations read at once
@@ -25,15 +26,20 @@ TILE = 32  # rows, and columns, that a workgroup of a GPU computes from shared m
 PUSH = PushBlock(
     ("linalg/integer_rows.comp", "linalg/integer_tiles.comp"), "uint m, n, words, a_offset, b_offset;"
 )
-ROWS = {
-    (size, rows, dtype): shader(
-        "linalg/integer_rows.comp", SIZE=size, ROWS=rows, FEATURES=8, SIGNED=int(dtype == INT8)
+ROWS: dict[tuple[Any, ...], Shader] = {
+    (size, rows, dtype, dot): shader(
+        "linalg/integer_rows.comp", SIZE=size, ROWS=rows, FEATURES=8, SIGNED=int(dtype == INT8), DOT=int(dot)
     )
     for size in (8, 64)  # the lanes of a processor's vectors, and those of GPUs' waves
     for rows in (1, 4)
     for dtype in (INT8, UINT8)
+    for dot in (False, True)
 }
-TILES = {dtype: shader("linalg/integer_tiles.comp", SIGNED=int(dtype == INT8)) for dtype in (INT8, UINT8)}
+TILES: dict[tuple[Any, ...], Shader] = {
+    (dtype, dot): shader("linalg/integer_tiles.comp", SIGNED=int(dtype == INT8), DOT=int(dot))
+    for dtype in (INT8, UINT8)
+    for dot in (False, True)
+}
 SHARED.extend((*ROWS.values(), *TILES.values()))
 
 
@@ -61,7 +67,7 @@ def integer_product(input: TensorBase, weight: TensorBase) -> Any:
     """
     if isinstance(input, BatchedTensorBase):
         return input.call_per_sample(integer_product, (input, weight), {})
-    if input.dtype not in TILES or weight.dtype != INT8:
+    if input.dtype not in (INT8, UINT8) or weight.dtype != INT8:
         raise DTypeError(
             f"[integer_product] expected int8 or uint8 by int8, got {input.dtype} and {weight.dtype}; "
             "convert with .to()"
@@ -88,12 +94,12 @@ def integer_product(input: TensorBase, weight: TensorBase) -> Any:
         )
     a, b = _in_words(input), _in_words(weight)
     push = PUSH.pack(m, n, a.shape[1] // 4, a.offset // 4, b.offset // 4)
-    software = input.device.info.type == "software"
+    software, dot = input.device.info.type == "software", "integer_dot_product" in input.device.features
     if software or m <= FEW_ROWS:
         rows = 1 if m == 1 else 4
-        code, tile = ROWS[8 if software else 64, rows, input.dtype], (rows, 8)
+        code, tile = ROWS[8 if software else 64, rows, input.dtype, dot], (rows, 8)
     else:
-        code, tile = TILES[input.dtype], (TILE, TILE)
+        code, tile = TILES[input.dtype, dot], (TILE, TILE)
     run(code, (ceil_div(n, tile[1]), ceil_div(m, tile[0]), 1), push, a, b, out, flops=2 * m * n * k)
     return out
 
