@@ -12,7 +12,7 @@ from dl4all.errors import ArgumentError
 from dl4all.functions.host import computed_on_host, numbers, to_device_of
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import FLOATING, kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.core.vmap_hook import reads
@@ -29,7 +29,7 @@ LARGE_ARGUMENT = 1e6
 
 def as_float(input: Array) -> Array:
     """The input, cast to float32 if it is of integers or bools."""
-    return input if kind_of(input.dtype) == "f" else cast(input, "float32")
+    return input if input.dtype in FLOATING else cast(input, "float32")
 
 
 def with_derivative(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core.dtypes import DTYPES, KIND_RANKS, checked_dtype, kind_of, promoted
+from dl4all.ops.core.dtypes import DTYPES, FLOATING, KIND_RANKS, checked_dtype, kind_of, promoted
 from dl4all.ops.core.op import NUMBERS
 
 Promotion = Literal["common", "float"]
@@ -44,7 +44,7 @@ def promote(name: str, operands: Iterable[Any], promotion: Promotion) -> np.dtyp
             if common is None or KIND_RANKS[dtype] > KIND_RANKS[common]:
                 common = dtype
     assert common is not None
-    return np.dtype(np.float32) if promotion == "float" and kind_of(common) != "f" else common
+    return np.dtype(np.float32) if promotion == "float" and common not in FLOATING else common
 
 
 def _number_dtype(value: Any) -> np.dtype[Any]:

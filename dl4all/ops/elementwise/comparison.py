@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core.dtypes import finfo, kind_of
+from dl4all.ops.core.dtypes import FLOATING, finfo
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Scalar, TensorBase
 from dl4all.ops.elementwise.arithmetic import clone
@@ -316,7 +316,7 @@ def nan_to_num(
         >>> dl.nan_to_num(dl.tensor([float("nan"), 1.0, float("inf")]), posinf=9.0).tolist()
         [0.0, 1.0, 9.0]
     """
-    if kind_of(input.dtype) != "f":
+    if input.dtype not in FLOATING:
         return clone(input)
     largest = float(finfo(input.dtype).max)
     result = where(isnan(input), nan, input)

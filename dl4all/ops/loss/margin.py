@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dl4all.errors import ArgumentError, ShapeError
+from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.activation.smooth import logsigmoid, softplus
 from dl4all.ops.core import tape
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, from_host
 from dl4all.ops.core.vmap_hook import reads
@@ -160,6 +161,8 @@ def multilabel_margin_loss(
     check_tensors(name, input, target)
     scores = _scores(name, input, target.shape == input.shape, target)
     rows, classes = scores.shape
+    if kind_of(target.dtype) not in "iu":
+        raise DTypeError(f"[{name}] expected classes as integers, got {target.dtype}; convert with .long()")
     labels = target.on_host().reshape(rows, classes)
     present = np.logical_and.accumulate(labels != -1, 1)
     labels = checked_indices(name, np.where(present, labels, 0), classes)

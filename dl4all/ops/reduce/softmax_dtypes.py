@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import FLOATING
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Dims, DTypeLike, TensorBase
 from dl4all.ops.elementwise.arithmetic import neg
@@ -106,7 +106,7 @@ def logsumexp(input: Array, dim: Dims, keepdim: bool = False) -> Array:
 
 def _is_float(input: Array) -> bool:
     """Whether an operand is a tensor of floats, or none that could be converted."""
-    return not isinstance(input, TensorBase) or kind_of(input.dtype) == "f"
+    return not isinstance(input, TensorBase) or input.dtype in FLOATING
 
 
 def _converted(input: Array, dtype: DTypeLike) -> Array:
