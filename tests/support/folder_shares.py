@@ -16,13 +16,13 @@ from tests.support.selection import AGAIN
 from tests.support.subcases import FULL
 
 SHARES = {
-    "tests/ops": 12_600, "tests/functions": 850, "tests/host_kernels": 1_360, "tests/tensor": 2_100,
-    "tests/graph": 1_760, "tests/nn": 1_400, "tests/pytorch": 1_300, "tests/docs": 1_500,
+    "tests/ops": 13_150, "tests/functions": 850, "tests/host_kernels": 1_360, "tests/tensor": 2_100,
+    "tests/graph": 1_850, "tests/nn": 1_400, "tests/pytorch": 1_300, "tests/docs": 1_500,
     "tests/runtime": 1_050, "tests/autograd": 900, "tests/optim": 950, "tests/scheduler": 720,
     "tests/multi_device": 760, "tests/io": 450, "tests/data": 390, "tests/training": 290,
     "tests/attacks": 200, "tests/lab": 220, "tests/cli": 280, "tests/distributions": 190,
     "tests/allocator": 130, "tests/suite": 50, "tests/benchmarks": 110, "tests/models": 110,
-    "tests/amp": 210, "tests/quantization": 200, "tests/onnx": 130, "tests/distributed": 120,
+    "tests/amp": 210, "tests/quantization": 250, "tests/onnx": 130, "tests/distributed": 120,
     "tests/search": 180, "tests/meta": 60, "tests/automl": 120, "tests/llm": 300,
     "tests/serving": 320,  # most are malformed requests, of a millisecond each
     "tests/examples": 60, "tests/conformance": 25, "tests/typing": 30, "tests/utils": 30, "tests": 500,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dl4all.runtime.protocols import Backend, Dispatch, Grid, MemoryKind, Program, Span, Stream, span
 from dl4all.runtime.spirv import Shader, SpirvModule, load
-from dl4all.testing.conformance.support.sources import SOURCES
+from dl4all.testing.conformance.support.sources import MACROS, SOURCES
 
 Words = npt.NDArray[np.uint32]
 LOCAL = 64  # invocations of a workgroup in the one-dimensional kernels
@@ -39,7 +39,7 @@ class Kernels:
 
     def module(self, name: str) -> SpirvModule:
         """A compiled kernel."""
-        return load(Shader(f"{name}.comp"), self.folder)
+        return load(Shader(f"{name}.comp", MACROS.get(name, ())), self.folder)
 
     def program(self, name: str, *constants: int) -> Program:
         """A kernel with its specialization constants."""

@@ -143,6 +143,7 @@ SOURCES = {
         .replace("uint y[]", "uint8_t y[]"),
         "EXT_shader_8bit_storage",
     ),
+    "integer_dot_product": _one_to_one("y[i] = uint(bitfieldInsert(int(x[i]), int(p.k), 0, 32))"),
     "subgroup_shuffle": _extended(
         _HEAD
         + _OUT
@@ -160,3 +161,6 @@ SOURCES = {
         "KHR_shader_subgroup_arithmetic",
     ),
 }  # fmt: skip
+
+MACROS = {"integer_dot_product": (("DOT", "1"), ("SIGNED", "1"))}
+"""The macros of kernels that have any: these have their instructions put in, see integer_dots.py."""
