@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from dl4all.ops.core.dtypes import FLOAT8
 from dl4all.ops.core.kernels.launch import NoKernel
+from dl4all.ops.core.kernels.short_floats import FORMATS, FloatFormat
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Code, IrValue, Operand
 from dl4all.runtime.cpu.llvm.ir_types import FLOATS, element_of, lanes_of, vector
@@ -20,6 +22,8 @@ MEMORY_TYPES = {
 
 FLOAT8_TYPES = {"float8_e4m3fn": "e4m3fn", "float8_e5m2": "e5m2"}
 """The types of elements that are moved and converted only, by dtype."""
+
+FLOAT8_FORMATS = {FLOAT8_TYPES[dtype.name]: FORMATS[dtype] for dtype in FLOAT8}
 
 UNSIGNED = ("u8", "u1")
 WORDS = {"u8": "i8", "u1": "i8", "bf16": "i16", "e4m3fn": "i8", "e5m2": "i8"}
@@ -119,24 +123,7 @@ def converted(code: Code, x: IrValue, source: str, target: str) -> IrValue:
     return code.convert(x, element)
 
 
-class Float8Format(NamedTuple):
-    """A format of floats of 8 bits."""
-
-    mantissa: int  # bits
-    bias: int  # of the exponent
-    special: int  # the first magnitude that is no number: infinity or a nan
-    largest: int  # the magnitude of what is beyond the range: infinity or the largest number
-    wide_special: int  # the special one in float32
-    quiet_nan: int
-
-
-FLOAT8_FORMATS = {
-    "e4m3fn": Float8Format(3, 7, 0x7F, 0x7E, 0x7FC00000, 0x7F),
-    "e5m2": Float8Format(2, 15, 0x7C, 0x7C, 0x7F800000, 0x7E),
-}
-
-
-def _float_of_float8(code: Code, x: IrValue, form: Float8Format) -> IrValue:
+def _float_of_float8(code: Code, x: IrValue, form: FloatFormat) -> IrValue:
     bits = code.unsigned(x, "i32")
     magnitude, dropped = bits & 0x7F, 23 - form.mantissa
     normal = (magnitude << dropped) + ((127 - form.bias) << 23)
@@ -147,7 +134,7 @@ def _float_of_float8(code: Code, x: IrValue, form: Float8Format) -> IrValue:
     return code.bits(wide | ((bits & 0x80) << 24), "float")
 
 
-def _float8_of_float(code: Code, x: IrValue, form: Float8Format) -> IrValue:
+def _float8_of_float(code: Code, x: IrValue, form: FloatFormat) -> IrValue:
     """Round to the nearest, of two as near to the even one."""
     bits = code.bits(x, "i32")
     magnitude, dropped = bits & 0x7FFFFFFF, 23 - form.mantissa

@@ -42,14 +42,13 @@ KINDS = {dtype: "f" if dtype == BFLOAT16 else dtype.kind for dtype in DTYPES} | 
 FLOATING = frozenset(dtype for dtype, kind in KINDS.items() if kind in "fs")
 
 KINDS_OF_NUMBERS = "".join(sorted(set(KINDS.values())))
+"""All of these letters: those of arrays that become tensors."""
 
 KIND_RANKS = {dtype: {"b": 0, "u": 1, "i": 1, "f": 2, "s": 2}[kind] for dtype, kind in KINDS.items()}
 """The order of the kinds, bool, integers, floats: a result has the highest kind of its operands."""
 
 
 CHOICE = f"use one of {', '.join(map(str, KINDS))}"  # at the end of an error
-
-
 STORED_ADVICE = "floats of 8 bits are stored, not computed with: convert them, as in x.float()"
 
 

@@ -7,7 +7,7 @@ precision on the way.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,28 +20,31 @@ from dl4all.runtime.spirv import Shader
 from dl4all.scheduler.device.programs import Launch
 
 PUSH = PushBlock("memory/short_floats.comp", "uint n, x_offset;")
-FORMATS: dict[np.dtype[Any], dict[str, Any]] = {
-    FLOAT16: {"MANTISSA": 10, "BIAS": 15, "SPECIAL": "0x7c00u", "QUIET_NAN": "0x7e00u"},
-    BFLOAT16: {
-        "MANTISSA": 7,
-        "BIAS": 127,
-        "SPECIAL": "0x7f80u",
-        "LARGEST": "0x7f80u",
-        "QUIET_NAN": "0x7fc0u",
-    },
-    FLOAT8_E5M2: {"MANTISSA": 2, "BIAS": 15, "SPECIAL": "0x7cu", "QUIET_NAN": "0x7eu"},
-    FLOAT8_E4M3FN: {
-        **{"MANTISSA": 3, "BIAS": 7, "SPECIAL": "0x7fu", "QUIET_NAN": "0x7fu"},
-        **{"WIDE_SPECIAL": "0x7fc00000u", "LARGEST": "0x7eu"},  # it has no infinity
-    },
+
+
+class FloatFormat(NamedTuple):
+    """A format of floats below float32, by its bits."""
+
+    mantissa: int  # bits
+    bias: int  # of the exponent
+    special: int  # the first magnitude that is no number: infinity or a nan
+    quiet_nan: int
+    largest: int  # the magnitude of what is beyond the range: infinity or the largest number
+    wide_special: int = 0x7F800000  # the special one in float32
+
+
+FORMATS = {
+    FLOAT16: FloatFormat(10, 15, special=0x7C00, quiet_nan=0x7E00, largest=0x7C00),
+    BFLOAT16: FloatFormat(7, 127, special=0x7F80, quiet_nan=0x7FC0, largest=0x7F80),
+    FLOAT8_E5M2: FloatFormat(2, 15, special=0x7C, quiet_nan=0x7E, largest=0x7C),
+    FLOAT8_E4M3FN: FloatFormat(3, 7, special=0x7F, quiet_nan=0x7F, largest=0x7E, wide_special=0x7FC00000),
 }
-"""The macros of the kernel's formats by dtype."""
+"""The formats that devices convert by kernels, by dtype; float8_e4m3fn has no infinity."""
 
 
 def _converter(dtype: np.dtype[Any], pack: int) -> Shader:
-    form = FORMATS[dtype]
-    defines = {"WIDE_SPECIAL": "0x7f800000u", "LARGEST": form["SPECIAL"], **form}
-    return shader("memory/short_floats.comp", PACK=pack, BITS=8 * dtype.itemsize, **defines)
+    macros = {name.upper(): f"{value}u" for name, value in FORMATS[dtype]._asdict().items()}
+    return shader("memory/short_floats.comp", PACK=pack, BITS=8 * dtype.itemsize, **macros)
 
 
 UNPACK, PACK = ({dtype: _converter(dtype, pack) for dtype in FORMATS} for pack in (0, 1))
