@@ -79,13 +79,15 @@ def test_devices_obey(name: str) -> None:
     assert report["info"]["limits"] == json.loads(json.dumps(dataclasses.asdict(REQUIRED)))
     assert report["features"] == []
     assert report["info"]["features"] == []
-    # What is refused is there for devices that shuffle, add in subgroups or have int64, and nothing else.
+    # What is refused is there for devices that shuffle, add in subgroups, multiply bytes or have int64, and
+    # nothing else.
     assert {message.partition("] needs ")[2].partition(",")[0] for _, message in report["refused"]} <= {
         "Int64",
+        "DotProductInput4x8BitPacked",
         "GroupNonUniformShuffle",
         "GroupNonUniformArithmetic",
     }
-    named = ("gemm", "SUBGROUPS", "ARITHMETIC=1")
+    named = ("gemm", "SUBGROUPS", "ARITHMETIC=1", "DOT=1")
     assert all(any(name in shader for name in named) for shader, _ in report["refused"])
     assert report["product"] == [[70.0] * 30] * 50
 
