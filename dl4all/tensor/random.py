@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
 from dl4all.ops.core.arguments import named_cpu
-from dl4all.ops.core.dtypes import checked_dtype
+from dl4all.ops.core.dtypes import HALVES, checked_dtype
 from dl4all.ops.core.memory_format import MemoryFormat
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.tensor_base import DTypeLike, Shape, from_host
@@ -239,7 +239,8 @@ def normal(
         return result.requires_grad_() if requires_grad else result
     shape = broadcast_shapes("normal", tensors)
     unscaled: Tensor = empty_tensor(Tensor, shape, np.dtype(np.float32), tensors[0].device)
-    return normal_(unscaled, generator=generator) * std + mean
+    drawn = normal_(unscaled, generator=generator) * std + mean
+    return drawn.to(tensors[0].dtype) if tensors[0].dtype in HALVES else drawn
 
 
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:

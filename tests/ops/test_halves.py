@@ -207,3 +207,11 @@ def test_registry_says_which_kernels_read_16_bits() -> None:
     assert widened == {
         "index_backward", "recurrent_sequence", "recurrent_sequence_backward", "take_rows_backward",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", NAMES)
+def test_mantissas_keep_the_dtype(dtype: str, device: str) -> None:
+    mantissa, exponent = dl.frexp(dl.tensor([6.0, -0.5, 0.0], device=device).to(dtype))
+    assert mantissa.dtype == np.dtype(dtype)
+    assert exponent.dtype == np.int32
+    assert mantissa.float().tolist() == [0.75, -0.5, 0.0]

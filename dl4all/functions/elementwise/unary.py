@@ -329,4 +329,5 @@ def frexp(input: Array) -> MantissaAndExponent:
 @computed_on_host("frexp")
 def _split(input: Array) -> tuple[Array, Array]:
     mantissa, exponent = map(np.asarray, np.frexp(numbers(input)))
+    mantissa = mantissa.astype(input.dtype, copy=False)  # of bfloat16 it came as float32, and fits
     return to_device_of(input, mantissa), to_device_of(input, exponent.astype(np.int32))

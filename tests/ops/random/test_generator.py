@@ -465,6 +465,7 @@ def test_normal_of_tensors(device: str) -> None:
     assert (x.shape, str(x.device)) == ((2, 3), device)
     assert (np.abs(x.numpy() - [[0], [100]]) < 20).all()
     assert dl.normal(2.0, 0.0, (3,), device=device).tolist() == [2, 2, 2]
+    assert dl.normal(mean.half(), std).dtype == dl.normal(1.0, mean.half().abs()).dtype == dl.float16
     assert dl.normal(mean, 0.5).shape == (2, 1)
     assert dl.normal(1.0, std).shape == (3,)
 
