@@ -31,10 +31,7 @@ def moved(value: Any) -> Any:
 def to_torch(value: Any) -> Any:
     """The same nest of PyTorch's tensors, with numbers where PyTorch has numbers."""
     if isinstance(value, dl.Tensor):
-        array = np.array(value.detach().cpu().numpy())
-        if array.dtype == dl.bfloat16:
-            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(array)
+        return torch.utils.dlpack.from_dlpack(value.detach().cpu().clone())
     if isinstance(value, SparseTensor):
         return to_torch(value.to_dense()).to_sparse()
     if isinstance(value, np.dtype):
@@ -57,22 +54,16 @@ def peer_tensors(value: Any) -> list[Any]:
     return [one for item in value for one in peer_tensors(item)] if isinstance(value, (list, tuple)) else []
 
 
-def _array(one: torch.Tensor) -> Any:
-    if one.dtype == torch.bfloat16:
-        return np.array(one.contiguous().view(torch.int16).numpy()).view(dl.bfloat16)
-    return np.array(one.numpy())
-
-
 def _tensor(one: torch.Tensor) -> Any:
     if not is_plain(one) or one.is_complex():
         raise TypeError(f"[to_peer] no tensor of {one.dtype} and {one.layout} in dl4all")
     plain = one.detach()
     count = plain.untyped_storage().nbytes() // one.itemsize
     if not one.numel() or (one.is_contiguous() and count == one.numel()):
-        made = dl.tensor(_array(plain))
+        made = dl.from_dlpack(plain).clone().to(dl.get_default_device())
     else:
         whole = plain.as_strided((count,), (1,), 0)
-        made = dl.tensor(_array(whole))
+        made = dl.from_dlpack(whole).clone().to(dl.get_default_device())
         made = made.as_strided(tuple(one.shape), one.stride(), int(one.storage_offset())).detach()
     return made.requires_grad_() if one.requires_grad else made
 
