@@ -88,7 +88,7 @@ def test_files_are_smaller_and_load_again() -> None:
     x = dl.randn(4, 2, 64)
     with dl.no_grad():
         assert other[0](x)[0].tolist() == small[0](x)[0].tolist()
-    [report, _] = dl.quantization.layer_reports(net[0:1], small[0:1], x) * 2
+    [report] = dl.quantization.layer_reports(net[:1], small[:1], x)
     assert report.kind == "Int8DynamicWeight"
     assert report.signal_to_noise > 30
 

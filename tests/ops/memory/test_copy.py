@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import dl4all as dl
+from dl4all.scheduler import fallback
 from tests.support.operands import generator, numbers
 from tests.support.subcases import each
 
@@ -89,3 +90,12 @@ def _check(shape: tuple[int, ...], key: Any, dtype: str, device: str) -> None:
     target[key].copy_(dl.tensor(new, device=device))
     expected[key] = new
     np.testing.assert_array_equal(target.numpy(), expected)
+
+
+@each("dtype", ["int16", "int8"])
+def test_copies_of_short_integers_stay_on_the_device(dtype: str, device: str) -> None:
+    array = np.arange(-30, 30, dtype=dtype).reshape(4, 15)
+    x = dl.tensor(array, device=device)
+    with fallback.policy("error"):
+        np.testing.assert_array_equal(x.clone().numpy(), array)
+        np.testing.assert_array_equal(x[1:, ::2].T.contiguous().numpy(), array[1:, ::2].T)
