@@ -39,8 +39,6 @@ LAYOUTS = {
 }
 """NumPy's type codes for the bytes of each element type in a file: integers for what NumPy does not have."""
 
-OF_ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-
 MAX_TENSORS = 50_000
 """Tensors in a file, if the caller of load_weights does not say otherwise. The largest networks have some
 thousands in one file, and a checkpoint with the state of Adam four times as many."""
@@ -182,4 +180,4 @@ def decode(raw: NDArray[np.uint8], element: str, order: str = "<") -> Array:
     if element == "bool":
         return np.asarray(np.not_equal(values, 0))  # NumPy allows no other bytes than 0 and 1 in bools
     native: Array = values.astype(layout.newbyteorder("="), copy=False)
-    return native.view(element) if element in OF_ML_DTYPES else native
+    return native.view(element)

@@ -18,10 +18,10 @@ from dl4all.graph.codegen.elementwise_kernel import (
     compute_dtype,
     is_bool,
 )
-from dl4all.graph.codegen.epilogue import storage_type
+from dl4all.graph.codegen.epilogue import holds, storage_type
 from dl4all.graph.ir.graph import Binding, BoundLaunch, Graph, Node, Value
 from dl4all.ops.core.expressions.expression import functions_of, print_glsl
-from dl4all.ops.core.kernels.launch import ceil_div, pack, stores_halves, strided_grid
+from dl4all.ops.core.kernels.launch import ceil_div, pack, strided_grid
 from dl4all.ops.core.tensor_base import contiguous_strides
 from dl4all.ops.elementwise.kernels import MATH_FUNCTIONS, WORKGROUP_SIZE, grid_over_rows
 from dl4all.runtime import spirv
@@ -75,10 +75,9 @@ def fits(kernel: FusedKernel, device: Device) -> bool:
     """Whether a kernel stays within a device's limits."""
     limits = device.info.limits
     bindings = len(kernel.operands)
-    if any(operand.dtype in HALVES for operand in kernel.operands) and not stores_halves(device):
-        return False
     push_bytes = 4 * (1 + len(kernel.numbers))
-    return bindings <= min(MAX_BINDINGS, limits.storage_buffers) and push_bytes <= limits.push_constants
+    fit = bindings <= min(MAX_BINDINGS, limits.storage_buffers) and push_bytes <= limits.push_constants
+    return fit and holds(device, kernel.operands)
 
 
 def bind(kernel: FusedKernel, graph: Graph, device: Device) -> BoundLaunch:

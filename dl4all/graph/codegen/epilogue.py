@@ -38,6 +38,7 @@ from dl4all.ops.random.dropout_functions import DROPOUT, DROPOUT_PUSH, random_dr
 from dl4all.runtime.requirements import MAX_BINDINGS
 from dl4all.runtime.spirv.storage_types import StorageType
 from dl4all.scheduler.device.current import device as find_device
+from dl4all.scheduler.device.device import Device
 
 Coordinates = Literal["channel", "gemm", "linear", "none"]
 
@@ -279,7 +280,9 @@ def with_epilogue(
         return None
     writers = _writers(anchor, before.value.buffer)
     epilogue = epilogue_of(before, nodes)
-    if writers is None or epilogue is None or not holds(graph, (after, *epilogue.operands)):
+    if writers is None or epilogue is None:
+        return None
+    if not holds(find_device(graph.device), (after, *epilogue.operands)):
         return None
     target = after.value.buffer
     if any(operand.value.buffer == target for operand in epilogue.operands):
@@ -389,10 +392,9 @@ def storage_type(graph: Graph, dtype: str, *, read: bool = False) -> StorageType
     return StorageType(dtype, read and find_device(graph.device).info.type == "software")
 
 
-def holds(graph: Graph, operands: Iterable[Operand]) -> bool:
-    """Whether kernels of the graph's device read and write these operands."""
-    halves = any(operand.dtype in HALVES for operand in operands)
-    return not halves or stores_halves(find_device(graph.device))
+def holds(device: Device, operands: Iterable[Operand]) -> bool:
+    """Whether kernels of a device read and write these operands."""
+    return stores_halves(device) or not any(operand.dtype in HALVES for operand in operands)
 
 
 def _dtype(argument: Argument) -> str:

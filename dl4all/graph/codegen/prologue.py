@@ -26,6 +26,7 @@ from dl4all.graph.ir.graph import BoundLaunch, Graph, Node, Operand
 from dl4all.ops.core.kernels.launch import pack
 from dl4all.ops.core.kernels.push_block import push_constants
 from dl4all.runtime.requirements import MAX_BINDINGS
+from dl4all.scheduler.device.current import device as find_device
 from dl4all.scheduler.device.programs import Launch
 
 MAX_SOURCES = 4  # of a prologue
@@ -145,7 +146,7 @@ def with_prologue(
     if not all(node.result is not None and is_whole(graph, node.result) for node in nodes):
         return None  # of a part that was changed in place, the anchor reads the rest, too
     prologue = prologue_of(nodes, [slot for slot in slots if slot is not None])
-    if prologue is None or not holds(graph, prologue.sources):
+    if prologue is None or not holds(find_device(graph.device), prologue.sources):
         return None
     sources = {operand.value.buffer for operand in prologue.sources}
     if sources & {value.buffer for value in anchor.writes}:

@@ -12,11 +12,13 @@ import functools
 
 import torch
 
+from dl4all.tensor.mixins.interop import DLPACK_CODES
+
 EXTENSION_DEVICE = 12
 """DLPack's kDLExtDev, which PyTorch takes for its backend of private use."""
 
 INTEGER, UNSIGNED, FLOAT, COMPLEX, BOOL = 0, 1, 2, 5, 6  # DLPack's type codes
-OWN_CODES = {torch.bfloat16: 4, torch.float8_e4m3fn: 10, torch.float8_e5m2: 12}
+OWN_CODES = {getattr(torch, dtype.name): code for dtype, code in DLPACK_CODES.items()}
 """The codes of floats that have one for themselves."""
 
 
