@@ -13,6 +13,7 @@ from dl4all.ops import matmul, matrix_exp, matrix_power
 from dl4all.ops.core.arguments.numpy_names import with_numpy_names
 from dl4all.ops.core.limits import integer
 from dl4all.ops.core.tensor_base import DTypeLike
+from dl4all.ops.memory.conversion import in_float32
 from dl4all.tensor.creation import ones_like
 from dl4all.tensor.tensor import Tensor
 
@@ -338,7 +339,8 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
         >>> dl.linalg.vecdot(dl.tensor([[1.0, 2.0], [3.0, 4.0]]), dl.tensor([1.0, 1.0])).tolist()
         [3.0, 7.0]
     """
-    return ops.sum(x * y, dim)
+    result: Tensor = in_float32(lambda x, y: ops.sum(x * y, dim), x, y)
+    return result
 
 
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:

@@ -12,7 +12,7 @@ from dl4all.errors import ArgumentError
 from dl4all.functions.host import computed_on_host, numbers, to_device_of
 from dl4all.ops.core import tape
 from dl4all.ops.core.checks import check_float
-from dl4all.ops.core.dtypes import FLOATING, kind_of
+from dl4all.ops.core.dtypes import FLOATING, HALVES, kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.core.vmap_hook import reads
@@ -21,7 +21,7 @@ from dl4all.ops.elementwise.comparison import clamp, eq, gt, lt
 from dl4all.ops.elementwise.logic import logical_and, logical_or, where
 from dl4all.ops.elementwise.rounding import abs, sign, trunc, zero
 from dl4all.ops.elementwise.transcendental import cos, log, log1p, pow, reciprocal, rsqrt, sin, sqrt
-from dl4all.ops.memory.conversion import cast
+from dl4all.ops.memory.conversion import cast, in_float32
 
 # From here on sqrt(x * x + 1) and sqrt(x * x - 1) equal x in float32, and x * x may overflow.
 LARGE_ARGUMENT = 1e6
@@ -37,6 +37,8 @@ def with_derivative(
 ) -> Array:
     """A function with its derivative in closed form, where the chain rule through the ops would give nan."""
     x = as_float(input)
+    if x.dtype in HALVES:  # whose squares and exponentials overflow
+        return in_float32(lambda x: with_derivative(name, x, function, derivative), x)
     with tape.gradients(False):
         result = function(x)
     tape.add_node(

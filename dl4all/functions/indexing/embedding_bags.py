@@ -22,6 +22,7 @@ from dl4all.ops.indexing.embeddings import table_rows
 from dl4all.ops.indexing.gather_scatter import index_select
 from dl4all.ops.indexing.indices import Indices, NDArray, integer_indices
 from dl4all.ops.indexing.rows import take_rows, take_rows_backward
+from dl4all.ops.memory.conversion import in_float32
 from dl4all.ops.memory.views import reshape, unsqueeze
 from dl4all.ops.reduce.extrema import amax
 from dl4all.ops.reduce.vector_norm import norm
@@ -164,9 +165,11 @@ def embedding_bag(
         if mode == "max":
             return _max_by_bag(rows, bag_numbers, bags)
         sizes = to_device_of(weight, _sizes(bag_numbers, bags).astype(weight.dtype))
-    if per_sample_weights is not None:
-        rows = rows * reshape(per_sample_weights, len(indices), 1)
-    sums = take_rows_backward(unsqueeze(rows, 0), indices, bags)
+    if per_sample_weights is None:
+        sums = take_rows_backward(unsqueeze(rows, 0), indices, bags)
+    else:
+        factors = reshape(per_sample_weights, len(indices), 1)
+        sums = in_float32(lambda x, y: take_rows_backward(unsqueeze(x * y, 0), indices, bags), rows, factors)
     sums = reshape(sums, bags, weight.shape[1])
     return sums if mode == "sum" else sums / sizes
 

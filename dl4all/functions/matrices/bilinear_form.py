@@ -7,6 +7,7 @@ from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array
 from dl4all.ops.elementwise.arithmetic import mul
 from dl4all.ops.linalg.contractions import tensordot
+from dl4all.ops.memory.conversion import in_float32
 from dl4all.ops.memory.views import unsqueeze
 from dl4all.ops.reduce.sums import sum
 
@@ -44,6 +45,10 @@ def bilinear(input1: Array, input2: Array, weight: Array, bias: Array | None = N
             f"[bilinear] inputs of shapes {input1.shape} and {input2.shape} do not fit a weight of shape "
             f"{weight.shape}"
         )
-    rows = tensordot(input1, weight, ([-1], [1]))
-    product = sum(mul(rows, unsqueeze(input2, -2)), -1)
+    product = in_float32(_products, input1, input2, weight)
     return product if bias is None else product + bias
+
+
+def _products(input1: Array, input2: Array, weight: Array) -> Array:
+    rows = tensordot(input1, weight, ([-1], [1]))
+    return sum(mul(rows, unsqueeze(input2, -2)), -1)

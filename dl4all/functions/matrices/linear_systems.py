@@ -20,15 +20,16 @@ from dl4all.functions.matrices.factorizations import (
     transposed,
 )
 from dl4all.ops.core import tape
+from dl4all.ops.core.dtypes import HALVES
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.limits import integer
-from dl4all.ops.core.tensor_base import Array
+from dl4all.ops.core.tensor_base import Array, TensorBase
 from dl4all.ops.core.vmap_hook import reads
 from dl4all.ops.elementwise.arithmetic import add, mul, true_divide
 from dl4all.ops.elementwise.comparison import eq, ne
 from dl4all.ops.elementwise.logic import where
 from dl4all.ops.linalg.matrix_product import matmul
-from dl4all.ops.memory.conversion import cast
+from dl4all.ops.memory.conversion import cast, in_float32
 from dl4all.ops.memory.views import movedim, reshape, unsqueeze
 
 TAYLOR_TERMS = 18
@@ -349,7 +350,7 @@ def matrix_exp(input: Array) -> Array:
     """The exponentials of matrices: ``I + A + A @ A / 2 + ...``.
 
     Args:
-        input: float32 or float64 of shape (..., n, n).
+        input: floats of shape (..., n, n); those of 16 bits are computed in float32.
 
     Returns:
         The same shape.
@@ -362,6 +363,8 @@ def matrix_exp(input: Array) -> Array:
         >>> dl.matrix_exp(dl.tensor([[0.0, 1.0], [0.0, 0.0]])).tolist()
         [[1.0, 1.0], [0.0, 1.0]]
     """
+    if isinstance(input, TensorBase) and input.dtype in HALVES:
+        return in_float32(matrix_exp, input)
     check_matrices("matrix_exp", input)
     norms = np.abs(input.on_host()).sum(-2).max(-1, initial=0.0) if input.numel() else np.zeros(0)
     largest = float(norms.max(initial=0.0))

@@ -11,7 +11,6 @@ from dl4all.ops.elementwise.arithmetic import mul, sub, true_divide
 from dl4all.ops.elementwise.comparison import clamp
 from dl4all.ops.elementwise.transcendental import sqrt
 from dl4all.ops.linalg.matrix_product import matmul
-from dl4all.ops.memory.conversion import cast
 from dl4all.ops.memory.parts import diagonal
 from dl4all.ops.memory.views import reshape, transpose, unsqueeze
 from dl4all.ops.reduce.sums import sum
@@ -47,15 +46,15 @@ def cov(
         raise DTypeError("[cov] expected numbers, got bool; convert with .float()")
     if fweights is not None and kind_of(fweights.dtype) not in "iu":
         raise DTypeError(f"[cov] fweights must be integers, got {fweights.dtype}")
-    x = as_float(input if len(input.shape) == 2 else reshape(input, 1, -1))
+    x = input if len(input.shape) == 2 else reshape(input, 1, -1)
+    x = as_float(x) if aweights is None else x  # floats by the weights' dtype
     count = x.shape[1]
     weights = None
     for name, given in (("fweights", fweights), ("aweights", aweights)):
         if given is not None:
             if given.shape != (count,):
                 raise ShapeError(f"[cov] {name} must have shape ({count},), got {given.shape}")
-            factor = cast(given, x.dtype.name)
-            weights = factor if weights is None else mul(weights, factor)
+            weights = given if weights is None else mul(weights, given)
     total = float(count) if weights is None else sum(weights)
     sums = sum(x if weights is None else mul(x, weights), 1, keepdim=True)
     deviations = sub(x, true_divide(sums, total))

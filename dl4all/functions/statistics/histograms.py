@@ -90,7 +90,8 @@ def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Arra
     if bins < 1 or not low <= high or not np.isfinite([low, high]).all():
         raise ArgumentError(f"[histc] expected bins, and finite limits that rise, not {bins}, {low}, {high}")
     if low == high:
-        low, high = low - 1, high + 1
+        width = float(np.maximum(1.0, np.abs(low) * 2.0**-20))  # which float32 still tells apart
+        low, high = low - width, high + width
 
     def kernels() -> Array:
         x = flatten(tape.alias(input))

@@ -28,11 +28,9 @@ def norm_except_dim(v: Tensor, dim: int | None) -> Tensor:
         [[5.0]]
     """
     if dim is None or dim == -1:
-        total: Tensor = ops.sqrt(ops.sum(v * v))
-        return total
+        return ops.norm(v)
     others = tuple(axis for axis in range(v.ndim) if axis != dim)
-    result: Tensor = ops.sqrt(ops.sum(v * v, others, True)) if others else ops.abs(v)
-    return result
+    return ops.norm(v, 2, others, True) if others else ops.abs(v)
 
 
 class _WeightNorm(Module):
@@ -199,7 +197,7 @@ class _Orthogonal(Module):
             a = x.tril()
             if n != k:
                 a = functional.pad(a, (0, n - k))
-            q = matrix_exp(a - a.mT)[..., :k]
+            q = ops.matrix_exp(a - a.mT)[..., :k]
         if base is not None:
             q = base @ q
         return q.mT if transposed else q
@@ -260,30 +258,6 @@ def _householder(a: Tensor) -> Tensor:
         v = vectors[..., column : column + 1]
         q = q - (tau[..., column : column + 1] * v) @ (v.mT @ q)
     return q
-
-
-def matrix_exp(a: Tensor) -> Tensor:
-    """The exponential of square matrices, by a Taylor series of a part of them, and squares.
-
-    Example:
-        >>> import dl4all as dl
-        >>> dl.nn.utils.parametrizations.matrix_exp(dl.zeros(2, 2)).tolist()
-        [[1.0, 0.0], [0.0, 1.0]]
-    """
-    largest = float(ops.amax(ops.sum(ops.abs(a.detach()), -2)).item()) if a.numel() else 0.0
-    squares = max(0, int(np.ceil(np.log2(largest))) + 1) if largest > 0 else 0
-    part = a * 0.5**squares
-    identity = eye(a.shape[-1], dtype=a.dtype, device=a.device)
-    result = identity + part * (1 / TERMS)
-    for term in range(TERMS - 1, 0, -1):  # Horner's rule
-        result = identity + (part @ result) * (1 / term)
-    for _ in range(squares):
-        result = result @ result
-    return result
-
-
-TERMS = 18
-"""Of the series; the norm of what it is of is at most 1/2."""
 
 
 def orthogonal(

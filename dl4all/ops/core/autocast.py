@@ -120,6 +120,10 @@ def following(policy: Policy, function: Any) -> Any:
         tensors = (*args, *(kwargs[name] for name in names))
         operands, rest = cast_operands(function.__name__, policy, tensors, kwargs)
         given = dict(zip(names, operands[len(args) :], strict=True))
-        return function(*operands[: len(args)], **{**rest, **given})
+        active, tape.state.autocast = tape.state.autocast, {}  # its parts compute in what was chosen for it
+        try:
+            return function(*operands[: len(args)], **{**rest, **given})
+        finally:
+            tape.state.autocast = active
 
     return called

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dl4all.errors import ShapeError
-from dl4all.ops.core.dtypes import kind_of
+from dl4all.ops.core.dtypes import HALVES, kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.elementwise.arithmetic import add, mul
 from dl4all.ops.linalg.matrix_product import matmul
-from dl4all.ops.memory.conversion import cast
-from dl4all.ops.memory.views import reshape
-from dl4all.ops.reduce.sums import sum
+from dl4all.ops.memory.conversion import cast, in_float32
+from dl4all.ops.memory.views import reshape, transpose
 
 
 def _check_axes(op: str, *operands: tuple[Array, int]) -> None:
@@ -106,7 +107,7 @@ def addmm(input: Array, mat1: Array, mat2: Array, *, beta: float = 1, alpha: flo
         [[31.0]]
     """
     _check_axes("addmm", (mat1, 2), (mat2, 2))
-    return _add_scaled("addmm", input, matmul(mat1, mat2), beta, alpha)
+    return _add_scaled("addmm", matmul, input, mat1, mat2, beta, alpha)
 
 
 @export("dl", "Tensor", "Tensor_", out=True, autocast="lower")
@@ -121,7 +122,7 @@ def baddbmm(input: Array, batch1: Array, batch2: Array, *, beta: float = 1, alph
         >>> dl.baddbmm(dl.tensor([10.0]), dl.ones(3, 1, 2), dl.ones(3, 2, 1)).tolist()
         [[[12.0]], [[12.0]], [[12.0]]]
     """
-    return _add_scaled("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+    return _add_scaled("baddbmm", bmm, input, batch1, batch2, beta, alpha)
 
 
 @export("dl", "Tensor", "Tensor_", out=True, autocast="lower")
@@ -136,7 +137,7 @@ def addmv(input: Array, mat: Array, vec: Array, *, beta: float = 1, alpha: float
         >>> dl.addmv(dl.tensor([1.0]), dl.tensor([[2.0, 3.0]]), dl.tensor([1.0, 1.0])).tolist()
         [6.0]
     """
-    return _add_scaled("addmv", input, mv(mat, vec), beta, alpha)
+    return _add_scaled("addmv", mv, input, mat, vec, beta, alpha)
 
 
 @export("dl", "Tensor", "Tensor_", out=True, autocast="lower")
@@ -151,9 +152,9 @@ def addr(input: Array, vec1: Array, vec2: Array, *, beta: float = 1, alpha: floa
         >>> dl.addr(dl.zeros(2, 2), dl.tensor([1.0, 2.0]), dl.tensor([3.0, 4.0])).tolist()
         [[3.0, 4.0], [6.0, 8.0]]
     """
-    product = outer(vec1, vec2)
-    result = _add_scaled("addr", input, product, beta, alpha)
-    return result if kind_of(product.dtype) != "b" or kind_of(input.dtype) != "b" else cast(result, "bool")
+    result = _add_scaled("addr", outer, input, vec1, vec2, beta, alpha)
+    dtypes = (input.dtype, vec1.dtype, vec2.dtype)
+    return cast(result, "bool") if all(kind_of(dtype) == "b" for dtype in dtypes) else result
 
 
 @export("dl", "Tensor", "Tensor_", out=True, autocast="lower")
@@ -168,15 +169,38 @@ def addbmm(input: Array, batch1: Array, batch2: Array, *, beta: float = 1, alpha
         >>> dl.addbmm(dl.zeros(1, 1), dl.ones(2, 1, 3), dl.ones(2, 3, 1)).tolist()
         [[6.0]]
     """
-    return _add_scaled("addbmm", input, sum(bmm(batch1, batch2), 0), beta, alpha)
+    return _add_scaled("addbmm", _sum_of_products, input, batch1, batch2, beta, alpha)
 
 
-def _add_scaled(op: str, input: Array, product: Array, beta: float, alpha: float) -> Array:
-    """``beta * input + alpha * product``.
+def _sum_of_products(batch1: Array, batch2: Array) -> Array:
+    """The sum of products as one product: of the matrices side by side and those below each other."""
+    _check_axes("addbmm", (batch1, 3), (batch2, 3))
+    if batch1.shape[::2] != batch2.shape[:2]:
+        raise ShapeError(f"[addbmm] the batches do not fit: {batch1.shape} and {batch2.shape}")
+    batches, rows, inner = batch1.shape
+    first = reshape(transpose(batch1, 0, 1), rows, batches * inner)
+    return matmul(first, reshape(batch2, batches * inner, batch2.shape[2]))
+
+
+def _add_scaled(
+    op: str,
+    multiply: Callable[[Array, Array], Array],
+    input: Array,
+    first: Array,
+    second: Array,
+    beta: float,
+    alpha: float,
+) -> Array:
+    """``beta * input + alpha * multiply(first, second)``.
 
     Raises:
         ShapeError: the input does not broadcast to the product.
     """
+    operands = (input, first, second)
+    if alpha != 1 and all(operand.dtype in HALVES for operand in operands):
+        # The product may be too large for 16 bits before it is scaled.
+        return in_float32(lambda x, y, z: _add_scaled(op, multiply, x, y, z, beta, alpha), *operands)
+    product = multiply(first, second)
     if not _broadcasts_to(input.shape, product.shape):
         raise ShapeError(f"[{op}] {input.shape} does not broadcast to the product's {product.shape}")
     if kind_of(product.dtype) != "f" and kind_of(input.dtype) != "f":  # integers are scaled by whole numbers

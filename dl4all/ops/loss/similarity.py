@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dl4all.errors import ShapeError
 from dl4all.ops.core import strides
+from dl4all.ops.core.dtypes import kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, Shape
 from dl4all.ops.elementwise.comparison import clamp_min
 from dl4all.ops.elementwise.logic import where
-from dl4all.ops.elementwise.transcendental import rsqrt
 from dl4all.ops.loss.reduction import check_reduction, check_tensors, legacy_reduction, reduced
 from dl4all.ops.memory.views import expand, reshape
 from dl4all.ops.reduce.sums import sum
+from dl4all.ops.reduce.vector_norm import norm
 
 
 @export("F", autocast="float32")
@@ -38,9 +39,14 @@ def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> 
     shape = (x1 * x2).shape
     axis = strides.axis("cosine_similarity", dim, len(shape)) if shape else 0
     first, second = (_with_length(x, shape, axis) for x in (x1, x2))
-    inverse_norms = [rsqrt(clamp_min(sum(x * x, dim, keepdim=True), eps * eps)) for x in (first, second)]
+    units = [_unit(x, dim, eps) for x in (first, second)]
     # Vectors are scaled before they are multiplied: the product of two large norms may overflow.
-    return sum((first * inverse_norms[0]) * (second * inverse_norms[1]), dim)
+    return sum(units[0] * units[1], dim)
+
+
+def _unit(x: Array, dim: int, eps: float) -> Array:
+    length = norm(x, 2, dim, keepdim=True, dtype=None if kind_of(x.dtype) == "f" else "float32")
+    return x / clamp_min(length, eps)
 
 
 def _with_length(x: Array, shape: Shape, axis: int) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -153,6 +154,18 @@ def cast(input: Array, dtype: str) -> Array:
         [0, 1, -2]
     """
     return converted(np.asarray(input), dtype)
+
+
+def in_float32(function: Callable[..., Array], *operands: Array) -> Array:
+    """A function's result; tensors of 16 bits take part as float32, and it is rounded to their dtype once.
+
+    The result is float32 where tensors of other floats take part, or of both kinds of 16 bits.
+    """
+    floats = {operand.dtype for operand in operands if kind_of(operand.dtype) == "f"}
+    if not floats & HALVES:
+        return function(*operands)
+    result = function(*(cast(each, "float32") if each.dtype in HALVES else each for each in operands))
+    return cast(result, *(dtype.name for dtype in floats)) if len(floats) == 1 else result
 
 
 primitives.cast = cast

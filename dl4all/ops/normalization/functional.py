@@ -15,8 +15,6 @@ from dl4all.ops.core.dtypes import finfo, kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
 from dl4all.ops.elementwise.comparison import clamp_min
-from dl4all.ops.elementwise.rounding import abs
-from dl4all.ops.elementwise.transcendental import pow, rsqrt
 from dl4all.ops.indexing.assignment import copy_
 from dl4all.ops.memory.views import in_shape, reshape
 from dl4all.ops.normalization.batch_normalization import (
@@ -28,8 +26,7 @@ from dl4all.ops.normalization.batch_normalization import (
 )
 from dl4all.ops.normalization.group_normalization import check_groups, grouped_norm
 from dl4all.ops.normalization.one_pass import gradients_pass, in_one_pass, training_pass
-from dl4all.ops.reduce.extrema import amax
-from dl4all.ops.reduce.sums import sum, sum_to
+from dl4all.ops.reduce.sums import sum_to
 from dl4all.ops.reduce.vector_norm import norm as vector_norm
 
 
@@ -280,18 +277,7 @@ def normalize(input: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) ->
     """
     _check_tensors("normalize", input)
     check_float("normalize", input)
-    if not p > 0:
-        return input / clamp_min(vector_norm(input, p, dim, keepdim=True), eps)
-    if p == 2:
-        return input * rsqrt(clamp_min(sum(input * input, dim, keepdim=True), eps * eps))
-    magnitude = abs(input)
-    if p == math.inf:
-        norm = amax(magnitude, dim, keepdim=True)
-    elif p == 1:
-        norm = sum(magnitude, dim, keepdim=True)
-    else:
-        norm = pow(sum(pow(magnitude, p), dim, keepdim=True), 1 / p)
-    return input / clamp_min(norm, eps)
+    return input / clamp_min(vector_norm(input, p, dim, keepdim=True), eps)
 
 
 def _normalize_last_axes(

@@ -76,13 +76,15 @@ def _run_norm(out: TensorBase, input: TensorBase, *, p: Any, dim: Any, keepdim: 
 
 def _norm_gradient(g: Any, input: Any, result: Any, p: Any, dim: Any, keepdim: bool) -> Any:
     order = _order(p)
-    gradient, norm = (expand_reduced(v, input.shape, dim, keepdim) for v in (g, result))
     if order == 0:
         return zero(input)
+    if order == 2:
+        divisor = where(eq(result, 0), 1.0, result)  # of elements that are all 0
+        g, divisor = (expand_reduced(v, input.shape, dim, keepdim) for v in (g, divisor))
+        return g * true_divide(input, divisor)
+    gradient, norm = (expand_reduced(v, input.shape, dim, keepdim) for v in (g, result))
     if order == 1:
         return gradient * sign(input)
-    if order == 2:
-        return gradient * where(eq(norm, 0), 0.0, true_divide(input, norm))
     if math.isinf(order):
         ties = cast(eq(abs(input), norm), input.dtype.name)
         return gradient * sign(input) * ties / sum(ties, dim, keepdim=True)
