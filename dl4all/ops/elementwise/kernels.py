@@ -28,7 +28,7 @@ from dl4all.ops.core.kernels.launch_plan import ElementwisePlan
 from dl4all.ops.core.op import primitives
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, contiguous_strides, from_host
-from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
+from dl4all.ops.elementwise.transpose_copy import TRANSPOSES, transpose_launch
 from dl4all.runtime.protocols import Grid
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler import fallback
@@ -169,7 +169,7 @@ def build_variants(
         variant(0, elements),
         tuple(variant(rank, elements) for rank in ranks),
         None if int64 else variant(max(ranks), 4, VEC4=1),
-        TRANSPOSE if transposes and not (result.packed or int64) else None,
+        TRANSPOSES[1 if result.packed else 4] if transposes and not int64 else None,
     )
 
 
@@ -330,10 +330,8 @@ def _strided_variant(
 
 def _launch_transpose(out: TensorBase, tensor: TensorBase) -> bool:
     """Copy a transposed tensor by tiles, if its strides allow that; return whether they do."""
-    if out.dtype.itemsize < 4:
-        return False
     shape, strides = merge_axes(out.shape, [tensor.strides, out.strides])
-    launch = transpose_launch(shape, strides[0], strides[1], (tensor.offset, out.offset))
+    launch = transpose_launch(out.dtype.itemsize, shape, strides[0], strides[1], (tensor.offset, out.offset))
     if launch:
         out.device.launch(launch, tensor.storage, out.storage)
     return launch is not None

@@ -13,15 +13,20 @@ TRANSPOSE_PUSH = PushBlock(
     "memory/transpose.comp",
     "uint x_offset, y_offset, x_tiles, y_tiles, x_stride, y_stride, sizes[2], x_strides[2], y_strides[2];",
 )
-TRANSPOSE = shader("memory/transpose.comp")
+TRANSPOSES = {nbytes: shader("memory/transpose.comp", BYTES=nbytes) for nbytes in (1, 2, 4)}
+"""Shaders by the bytes of an element."""
+
 TILES_PER_WORKGROUP = (4, 32)  # along the source's last axis and along the target's
 BATCH_AXES = 2  # axes that the kernel has beside the two transposed ones
 
 
-def transpose_launch(shape: Shape, source: Shape, target: Shape, offsets: Sequence[int]) -> Launch | None:
-    """The launch that copies elements of 4 bytes, or None where strides or sizes do not fit the tiles.
+def transpose_launch(
+    itemsize: int, shape: Shape, source: Shape, target: Shape, offsets: Sequence[int]
+) -> Launch | None:
+    """The launch that copies elements of that many bytes, or None where they, strides or sizes do not fit.
 
     Args:
+        itemsize: of the elements, in bytes.
         shape: with merged axes.
         source: strides of the source.
         target: strides of the target.
@@ -37,7 +42,7 @@ def transpose_launch(shape: Shape, source: Shape, target: Shape, offsets: Sequen
         *(strides[axis] for strides in (source, target) for axis in batch),
     ]
     aligned = (shape[source_axis], shape[target_axis], *steps, *offsets)
-    if len(batch) > BATCH_AXES or any(n % 4 for n in aligned):
+    if itemsize not in TRANSPOSES or len(batch) > BATCH_AXES or any(n % 4 for n in aligned):
         return None
     tiles = shape[source_axis] // 4, shape[target_axis] // 4
     groups = ceil_div(tiles[0], TILES_PER_WORKGROUP[0]), ceil_div(tiles[1], TILES_PER_WORKGROUP[1])
@@ -52,4 +57,4 @@ def transpose_launch(shape: Shape, source: Shape, target: Shape, offsets: Sequen
         *(offset // 4 for offset in offsets), *tiles, source[target_axis] // 4, target[source_axis] // 4,
         *sizes, *batch_strides[0], *batch_strides[1],
     )  # fmt: skip
-    return Launch(TRANSPOSE, (*groups, min(sizes[0] * sizes[1], MAX_GRID_SIZE)), push)
+    return Launch(TRANSPOSES[itemsize], (*groups, min(sizes[0] * sizes[1], MAX_GRID_SIZE)), push)

@@ -25,7 +25,7 @@ from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, all_samples
 from dl4all.ops.elementwise.kernels import broadcast_view
-from dl4all.ops.elementwise.transpose_copy import TRANSPOSE, transpose_launch
+from dl4all.ops.elementwise.transpose_copy import TRANSPOSES, transpose_launch
 from dl4all.ops.memory.transfer import move
 from dl4all.runtime.spirv import Shader
 from dl4all.scheduler import fallback
@@ -84,7 +84,8 @@ COPY_BYTES = {
 }
 """The same for elements of fewer bytes than a word has; the last key says whether whole words are written."""
 
-SHARED.extend((TRANSPOSE, *(by_size[MAX_WORD_BYTES] for by_size in COPY.values()), *COPY_BYTES.values()))
+SHARED.extend(TRANSPOSES.values())
+SHARED.extend((*(by_size[MAX_WORD_BYTES] for by_size in COPY.values()), *COPY_BYTES.values()))
 
 
 COPY_ON_HOST, FILL_ON_HOST = WorkKernel("copy"), WorkKernel("fill")
@@ -267,11 +268,10 @@ def _cast_without_gradient(source: TensorBase, dtype: np.dtype[Any]) -> TensorBa
 def _launch_copy(target: TensorBase, source: TensorBase, shape: Shape, strides: Sequence[Shape]) -> None:
     """Copy on the device; `strides` are those of source and target, for the merged axes of `shape`."""
     offsets, itemsize = (source.offset, target.offset), target.dtype.itemsize
-    if itemsize == 4:
-        transpose = transpose_launch(shape, strides[0], strides[1], offsets)
-        if transpose:
-            target.device.launch(transpose, source.storage, target.storage)
-            return
+    transpose = transpose_launch(itemsize, shape, strides[0], strides[1], offsets)
+    if transpose:
+        target.device.launch(transpose, source.storage, target.storage)
+        return
     for word in (MAX_WORD_BYTES, 4) if itemsize < 4 else (MAX_WORD_BYTES,):
         per_word = word // itemsize
         if shape and all(

@@ -12,6 +12,7 @@ from tests.support.operands import generator, numbers
 from tests.support.subcases import each
 
 DTYPES = ("float32", "int32", "float64", "int64")
+TRANSPOSED = (*DTYPES, "float16", "int8", "bool")
 
 
 @each("dtype", DTYPES)
@@ -38,7 +39,7 @@ def test_slices_of_many_axes(dtype: str, key: Any, device: str) -> None:
     _check((3, 4, 3, 3, 12), key, dtype, device)
 
 
-@each("dtype", DTYPES)
+@each("dtype", TRANSPOSED)
 @each(
     "shape, order",
     [
@@ -63,9 +64,10 @@ def test_permuted_axes(dtype: str, shape: tuple[int, ...], order: tuple[int, ...
         np.testing.assert_array_equal(copied.numpy(), array.transpose(order))
 
 
-def test_transposed_slices(device: str) -> None:
+@each("dtype", TRANSPOSED)
+def test_transposed_slices(dtype: str, device: str) -> None:
     """Source and target start at multiples of four elements and elsewhere."""
-    array, background = numbers(generator(), (24, 32)), numbers(generator(1), (40, 44))
+    array, background = numbers(generator(), (24, 32), dtype), numbers(generator(1), (40, 44), dtype)
     for first, second, to in ((4, 8, 4), (0, 1, 4), (4, 4, 3), (1, 0, 0)):
         target, expected = dl.tensor(background, device=device), background.copy()
         part = dl.tensor(array, device=device)[first : first + 8, second : second + 12]
