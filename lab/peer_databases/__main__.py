@@ -26,10 +26,10 @@ from lab.torch_databases.runs import ROOT, Run
 PAGE = ROOT / "docs" / "torch-databases.md"
 CHILD = "lab.peer_databases.child"
 DTYPES = {
-    "ops": ("float32", "int64", "bool"),
+    "ops": ("float32", "float16", "bfloat16", "int64", "bool"),
     "modules": ("float32",),
     "optimizers": ("float32",),
-    "sharing": ("float32",),
+    "aliases": ("float32",),
 }
 """Which dtypes each database has samples of."""
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+import dl4all as dl
 from lab.peer_databases import functions
 from lab.peer_databases.functions import Missing
 from lab.peer_databases.operands import moved, peer_tensors
@@ -103,6 +104,8 @@ NEUTRAL: list[tuple[str, Callable[..., Any], Operands]] = [
 def entries(dtype: torch.dtype) -> dict[str, Any]:
     """The ops, and by ``call NUMBER NAME`` the calls of :data:`NEUTRAL`."""
     calls = {f"call {number} {entry[0]}": entry[1:] for number, entry in enumerate(NEUTRAL)}
+    if not dl.get_default_device().is_host:
+        calls = {name: call for name, call in calls.items() if not name.endswith(" cpu")}  # which copies
     return operators.entries(dtype) | calls
 
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import logging
 import sys
 from typing import Any
 
 import torch
 
-from lab.peer_databases import aliases, modules, operators, optimizers
-from lab.torch_databases.child import say
+from lab.torch_databases.runs import say
 
-DATABASES: dict[str, Any] = {
-    "ops": operators,
-    "modules": modules,
-    "optimizers": optimizers,
-    "aliases": aliases,
-}
+DATABASES = {"ops": "operators", "modules": "modules", "optimizers": "optimizers", "aliases": "aliases"}
 """Modules with ``entries(dtype)``, which gives entries by name, and ``check(name, entry, dtype, *,
 variants)``, which gives an Outcome."""
+
+
+def database_module(name: str) -> Any:
+    return importlib.import_module(f"lab.peer_databases.{DATABASES[name]}")
 
 
 def run(database: str, names: list[str], dtype: str, mode: str, variants: bool) -> None:
@@ -32,7 +32,7 @@ def run(database: str, names: list[str], dtype: str, mode: str, variants: bool) 
         variants: whether also methods, other layouts, in place and ``out=``.
     """
     torch.set_num_threads(1)
-    kind = DATABASES[database]
+    kind = database_module(database)
     entries = kind.entries(getattr(torch, dtype))
     for name in names:
         say(begun=name)
@@ -40,8 +40,10 @@ def run(database: str, names: list[str], dtype: str, mode: str, variants: bool) 
 
 
 if __name__ == "__main__":
+    logging.disable(logging.WARNING)
     request = json.loads(sys.stdin.read())
     if request["names"] is None:
-        say(entries=list(DATABASES[request["database"]].entries(getattr(torch, request["dtype"]))))
+        named = database_module(request["database"]).entries(getattr(torch, request["dtype"]))
+        say(entries=list(named))
     else:
         run(**request)

@@ -11,8 +11,10 @@ import operator
 from typing import Any
 
 import torch
+from torch.testing._internal import common_methods_invocations as invocations
 
 import dl4all as dl
+import lab.torch_databases.operators  # noqa: F401 - sets another `wrapper_set_seed`, before this file does
 from lab.peer_databases.operands import named, to_peer
 
 SPACES: list[tuple[Any, str]] = [
@@ -175,6 +177,10 @@ def seeded(function: Any, *args: Any, **kwargs: Any) -> Any:
     if any(isinstance(one, Standin) for one in args):
         return Standin.__torch_function__(function, (), args, kwargs)
     return function(*args, **kwargs)
+
+
+# Entries that draw random numbers call functions by this.
+vars(invocations)["wrapper_set_seed"] = seeded
 
 
 def _peer_callable(value: Any) -> Any:

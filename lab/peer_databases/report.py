@@ -15,11 +15,12 @@ HEAD = """# PyTorch's databases by dl4all's functions
 
 Every sample that PyTorch's own tests have of an op, a module or an optimizer, computed by dl4all's function
 of that name and by PyTorch {version} on its CPU (`torch.testing._internal`): values, dtypes and shapes of
-results, and the gradients of every operand that has one. Written by
+results, and the gradients of every operand that has one; as "aliases", which results share memory with an
+operand. Written by
 `python -m lab.peer_databases --device cpu --device vulkan:0 --write`.
 
 - **equal**: the results are PyTorch's, to the precision that its own tests ask for, or as near as its own to
-  what float64 gives. Of random results dtypes and shapes are compared.
+  what float64 gives, which may be finite where PyTorch's own float16 overflows on its way. Of random results dtypes and shapes are compared.
 - **refused**: dl4all raises an error of `dl4all.errors`, or a TypeError.
 - **crashed**: any other error, or the end of the process.
 - **wrong**: another result.

@@ -1,4 +1,4 @@
-"""Indices of ops that may name any of several equal elements."""
+"""Elements that an op leaves open: indices of equal elements, and gradients that are nan by accident."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import torch
 
 AXES = {"sort": 0, "argsort": 0, "topk": 1, "kthvalue": 1, "mode": 0}
 """The ops, and which of their further operands is the axis."""
+
+UNDEFINED_GRADIENTS = ("nn.functional.poisson_nll_loss",)
+"""Whose nan may be a number: PyTorch's of counts that are not positive is that of the term it leaves out."""
 
 
 def leaves_open(name: str, kwargs: dict[str, Any]) -> bool:

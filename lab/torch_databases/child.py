@@ -22,6 +22,7 @@ from lab.torch_databases import (  # noqa: E402
     operators,
     optimizers,
 )
+from lab.torch_databases.runs import say  # noqa: E402
 
 DATABASES: dict[str, Any] = {
     "ops": operators,
@@ -55,10 +56,6 @@ def run(database: str, names: list[str], dtype: str, mode: str, variants: bool) 
         kind, entry = kinds[name]
         outcome = kind.check(name, entry, getattr(torch, dtype), variants=variants)
         say(ended=outcome.as_row())
-
-
-def say(**what: Any) -> None:
-    print(json.dumps(what), flush=True)
 
 
 if __name__ == "__main__":

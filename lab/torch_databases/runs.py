@@ -117,3 +117,7 @@ def _lines(run: Run, wanted: list[str] | None) -> Iterator[dict[str, Any]]:
         if code:
             last = " ".join(errors[-1:]).strip()
             raise ChildDied(f"signal {-code}" if code < 0 else f"exit status {code}: {last}")
+
+
+def say(**what: Any) -> None:
+    print(json.dumps(what), flush=True)

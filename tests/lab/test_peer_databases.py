@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -15,10 +16,12 @@ from lab.peer_databases import (  # noqa: E402
     report,
     ties,
 )
+from lab.peer_databases.__main__ import DTYPES  # noqa: E402
+from lab.peer_databases.child import DATABASES  # noqa: E402
 from lab.peer_databases.operands import to_peer, to_torch  # noqa: E402
 from lab.peer_databases.outcome import Outcome, brief  # noqa: E402
 from lab.torch_databases import runs  # noqa: E402
-from lab.torch_databases.comparison import Wrong  # noqa: E402
+from lab.torch_databases.comparison import Wrong, compare  # noqa: E402
 from lab.torch_databases.runs import Run  # noqa: E402
 
 CHILD = "lab.peer_databases.child"
@@ -51,9 +54,36 @@ def test_entries_of_integers_are_equal() -> None:
 
 
 @pytest.mark.full
+def test_entries_of_16_bits_are_equal() -> None:
+    some = ["cov", "matrix_exp", "nn.functional.normalize", "nn.functional.poisson_nll_loss"]
+    assert not_equal("cpu", "float16", some) == {}
+
+
+@pytest.mark.full
 @pytest.mark.vulkan
 def test_entries_are_equal_on_a_device() -> None:
     assert not_equal("vulkan:0", "float32", ["softmax", "gather", "index_fill"]) == {}
+
+
+def test_databases_are_those_of_the_child() -> None:
+    assert set(DTYPES) == set(DATABASES)
+
+
+def test_what_overflows_is_judged_by_float64() -> None:
+    """A number is right where only PyTorch's overflows on its way, and an infinity where float64's is one."""
+    expected = torch.tensor([torch.inf, 1.0], dtype=torch.float16)
+    for precise, got, right in (
+        ([7.6, 1.0], [7.6, 1.0], True),
+        ([7.6, 1.0], [7.9, 1.0], False),
+        ([7.6, 1.0], [torch.nan, 1.0], False),
+        ([1e6, 1.0], [7.6, 1.0], False),
+        ([7.6, 1e6], [7.6, torch.inf], True),
+        ([7.6, 1.0], [7.6, torch.inf], False),
+    ):
+        found = torch.tensor(got, dtype=torch.float16)
+        wide = torch.tensor(precise, dtype=torch.float64)
+        with contextlib.nullcontext() if right else pytest.raises(Wrong):
+            compare([expected], [found], "result", lambda wide=wide: [wide])  # type: ignore[misc]
 
 
 def test_standins_go_through_functions_of_pytorch() -> None:
