@@ -79,7 +79,7 @@ def _norm_gradient(g: Any, input: Any, result: Any, p: Any, dim: Any, keepdim: b
     if order == 0:
         return zero(input)
     if order == 2:
-        divisor = where(eq(result, 0), 1.0, result)  # of elements that are all 0
+        divisor = where(eq(result, 0), math.inf, result)  # gradients are 0 there
         g, divisor = (expand_reduced(v, input.shape, dim, keepdim) for v in (g, divisor))
         return g * true_divide(input, divisor)
     gradient, norm = (expand_reduced(v, input.shape, dim, keepdim) for v in (g, result))
