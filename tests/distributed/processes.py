@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.distributed import programs
+from tests.support.forked_process import GLOO, ForkedProcess, run_forked
 
 ROOT = Path(__file__).parents[2]
+PROGRAMS = *GLOO, programs.__name__
+"""What processes have imported already."""
+
 LIMIT = 120.0  # seconds after which whatever still runs is a hang
 
 
@@ -62,13 +66,14 @@ def run_commands(count: int, called: list[str], folder: Path, stopped: int | Non
     """Run a command in several processes, in a folder."""
     port, begun = free_port(), time.monotonic()
     running = [
-        subprocess.Popen(
+        ForkedProcess(
             called,
             env=variables(rank, count, port),
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            preload=PROGRAMS,
         )
         for rank in range(count)
     ]
@@ -95,13 +100,11 @@ def run_mpi(count: int, program: str, *args: str) -> Ended:
 def launched(options: list[str], script: list[str], limit: float = LIMIT) -> Ended:
     """Run `dl4all launch` with a script and its arguments."""
     begun = time.monotonic()
-    ended = subprocess.run(
+    ended = run_forked(
         [sys.executable, "-m", "dl4all", "launch", *options, *script],
+        preload=PROGRAMS,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "LP_NUM_THREADS": "1"},
         cwd=ROOT,
-        capture_output=True,
-        text=True,
         timeout=limit,
-        check=False,
     )
     return Ended(ended.returncode, ended.stdout + ended.stderr, time.monotonic() - begun)

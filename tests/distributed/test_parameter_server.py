@@ -24,6 +24,7 @@ from dl4all.errors import ArgumentError, DistError, DistNetworkError, FileFormat
 from dl4all.training import parameter_server
 from dl4all.training.parameter_server import ParameterServer
 from tests.distributed.processes import LIMIT, ROOT, free_port
+from tests.support.forked_process import ForkedProcess
 
 Client = dl.distributed.ParameterClient
 
@@ -182,7 +183,7 @@ def test_a_step_is_not_made_twice(server: ParameterServer) -> None:
 def started(port: int, folder: Path) -> subprocess.Popen[str]:
     """A server in a process of its own."""
     command = [sys.executable, "-m", "dl4all", "parameter-server"]
-    running = subprocess.Popen(
+    running = ForkedProcess(
         [*command, "--port", str(port), "--folder", str(folder), "--save-every", "2"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,

@@ -117,6 +117,7 @@ def bytes_of_steps(model: dl.llm.TunedDecoder, tokens: int, batch: int, device: 
     return dl.memory.stats(device).peak
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("device", "dtype", "changes"),
     [

@@ -22,6 +22,7 @@ import tritonclient.http
 
 import dl4all as dl
 from dl4all.serving.datatypes import DATATYPES
+from tests.support.forked_process import SERVER, ForkedProcess
 
 NDArray = npt.NDArray[Any]
 CLIENTS: dict[str, ModuleType] = {"http": tritonclient.http, "grpc": tritonclient.grpc}
@@ -126,8 +127,9 @@ class Process:
         command = [sys.executable, "-m", "dl4all", "serve", str(repository), *options]
         if not any(option.startswith("--http-port") for option in options):
             command += ["--http-port=0", "--grpc-port=0"]
-        self.popen = subprocess.Popen(
+        self.popen = ForkedProcess(
             [*command, "--device=cpu"],
+            preload=SERVER,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -140,7 +142,7 @@ class Process:
 
     def ended(self) -> str:
         """Its standard error, once it has ended."""
-        return self.popen.communicate(timeout=60)[1]
+        return str(self.popen.communicate(timeout=60)[1])
 
     def __enter__(self) -> Process:
         return self

@@ -65,6 +65,18 @@ def test_variables_and_options() -> None:
         assert done.stdout == f"{printed}\n"
 
 
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_the_number_of_threads_is_that_of_the_server(threads: str) -> None:
+    """It counts while NumPy is imported; a rank counts when its process joins a group."""
+    code = (
+        "import os, pathlib; server = pathlib.Path(f'/proc/{os.getppid()}/environ').read_text(); "
+        "print(*(x for x in server.split('\\0') if x.startswith('OMP_NUM_THREADS')), os.environ['RANK'])"
+    )
+    env = {**os.environ, "OMP_NUM_THREADS": threads, "RANK": "2"}
+    done = run_forked([sys.executable, "-c", code], env=env, check=True)
+    assert done.stdout == f"OMP_NUM_THREADS={threads} 2\n"
+
+
 def test_waiting_and_signals() -> None:
     with ForkedProcess(
         [sys.executable, "-c", "print(input(), flush=True); input()"],

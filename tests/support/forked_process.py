@@ -28,13 +28,21 @@ from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).with_name("dl4all")
-LATE = ("DL4ALL_", "XDG_", "VK_", "LP_", "MESA_", "HOME", "PYTEST_", "COLUMNS", "TERM", "TORCH_HOME", "PWD")
+LATE = (
+    *("DL4ALL_", "XDG_", "VK_", "LP_", "MESA_", "HOME", "PYTEST_", "COLUMNS", "TERM", "TORCH_HOME", "PWD"),
+    *("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "PET_", "TORCHFT_"),
+)
 """Variables that are read where they are needed. Others count while Python, the C library or NumPy starts."""
+THREADS = "OMP_NUM_THREADS"
+"""Counts while libraries are imported, so that there is a server for each value."""
 START = dict(os.environ)
 """The variables of servers, whatever the first test that needs one has done to its own."""
 LONGEST = 1 << 17  # bytes of a request
 LIBRARY = "dl4all", "dl4all.cli", "dl4all.host_kernels"
 PYTORCH = *LIBRARY, "dl4all.torch"
+GLOO = *LIBRARY, "dl4all.distributed.process_group.gloo"
+SERVER = *LIBRARY, "dl4all.serving.server"
+SEARCH = *LIBRARY, "dl4all.search.study", "dl4all.search.worker_processes"
 
 
 class ForkedProcess(subprocess.Popen[Any]):
@@ -68,7 +76,7 @@ class ForkedProcess(subprocess.Popen[Any]):
         pipes = handles[0], handles[3], handles[5]  # the child's ends; -1 where it inherits
         streams = [number if pipe < 0 else pipe for number, pipe in enumerate(pipes)]
         with theirs:
-            socket.send_fds(_server(self._preload), [request], [*streams, theirs.fileno()])
+            socket.send_fds(_server(self._preload, env.get(THREADS)), [request], [*streams, theirs.fileno()])
         self.pid = int(self._status.recv(16))
         self._child_created = True
         self._close_pipe_fds(*handles)  # type: ignore[attr-defined]
@@ -110,8 +118,8 @@ def run_forked(
 
 def _is_late(arguments: list[str], env: Mapping[str, str]) -> bool:
     """Whether a process with these arguments and variables may be forked."""
-    own = {**os.environ, "PYTHONPATH": env.get("PYTHONPATH", "")}  # put into `sys.path`
-    differing = {name for name, _ in {**env, "PYTHONPATH": own["PYTHONPATH"]}.items() ^ own.items()}
+    served = {"PYTHONPATH": env.get("PYTHONPATH", ""), THREADS: env.get(THREADS)}  # the one as `sys.path`
+    differing = {name for name, _ in {**env, **served}.items() ^ {**os.environ, **served}.items()}
     return (
         arguments[0] in (sys.executable, str(COMMAND))
         and (arguments[0] == str(COMMAND) or arguments[1][:1] != "-" or arguments[1] in ("-c", "-m", "-W"))
@@ -120,12 +128,14 @@ def _is_late(arguments: list[str], env: Mapping[str, str]) -> bool:
 
 
 @functools.cache
-def _server(preload: tuple[str, ...]) -> socket.socket:
+def _server(preload: tuple[str, ...], threads: str | None) -> socket.socket:
     """The way to the server of this process, which ends with it."""
+    env = {name: value for name, value in START.items() if name != THREADS}
+    env |= {} if threads is None else {THREADS: threads}
     own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, "-m", "tests.support.forked_process", str(theirs.fileno()), *preload]
-        server = subprocess.Popen(command, cwd=REPOSITORY, env=START, pass_fds=[theirs.fileno()])
+        server = subprocess.Popen(command, cwd=REPOSITORY, env=env, pass_fds=[theirs.fileno()])
 
     def end() -> None:
         own.close()
