@@ -8,6 +8,7 @@ sizes, strides and numbers are slots.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Sequence
@@ -22,7 +23,8 @@ from dl4all.host_kernels.elementwise.expressions import (
     store_element,
 )
 from dl4all.host_kernels.lib.rows import row_passes
-from dl4all.ops.core.expressions.expression import Expression, functions_of
+from dl4all.host_kernels.memory.copies import copy_launch
+from dl4all.ops.core.expressions.expression import Expression, functions_of, parse
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import merge_axes
@@ -48,6 +50,9 @@ NUMBER_TYPES = {"int16": "i16", "int8": "i8", "uint8": "u8"}
 
 FUNCTION_WORK = 8
 """The number of simple operations that take the time of a function such as exp."""
+
+COPY = parse("x")
+"""The expression of clone."""
 
 Step: TypeAlias = Literal["0", "1", "n"]
 """From an element of the last axis to the next one: the same element, its neighbour, any other."""
@@ -102,6 +107,9 @@ def prepare_elementwise(
         NoKernel: there is none for such dtypes or functions.
     """
     tensors = [operand for operand in operands if isinstance(operand, ArrayLayout)]
+    if expression == COPY and tensors[0].dtype == out.dtype and tensors[0].strides != out.strides:
+        with contextlib.suppress(NoKernel):  # more axes than it takes
+            return copy_launch(out, tensors[0])  # which transposes in registers
     numbers = [operand for operand in operands if not isinstance(operand, ArrayLayout)]
     own_type = number_type(compute)
     types = [own_type] * len(numbers) + ["i32" if whole else own_type for _, _, whole in arguments]
