@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from dl4all.host_kernels.elementwise.expressions import (
@@ -23,6 +23,7 @@ from dl4all.host_kernels.elementwise.expressions import (
     store_element,
 )
 from dl4all.host_kernels.lib.rows import row_passes
+from dl4all.host_kernels.lib.transposition import transposed
 from dl4all.host_kernels.memory.copies import copy_launch
 from dl4all.ops.core.expressions.expression import Expression, functions_of, parse
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
@@ -30,7 +31,7 @@ from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import merge_axes
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.runtime.cpu.llvm import provider
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue, Operand
 from dl4all.runtime.cpu.llvm.ir_types import FLOATS, LLVM_TYPES, vector
 
 GRAIN = 16384
@@ -54,8 +55,9 @@ FUNCTION_WORK = 8
 COPY = parse("x")
 """The expression of clone."""
 
-Step: TypeAlias = Literal["0", "1", "n"]
-"""From an element of the last axis to the next one: the same element, its neighbour, any other."""
+Step: TypeAlias = Literal["0", "1", "n", "t"]
+"""From an element of the last axis to the next one: the same element, its neighbour, any other, or any other
+where neighbours lie along the axis before, so that squares are transposed in registers."""
 
 
 class Assignment(NamedTuple):
@@ -158,17 +160,26 @@ def prepare_program(
     *outer, inner = sizes
     rows = math.prod(outer)
     count, grain = (rows, max(1, GRAIN // inner)) if outer else (inner, GRAIN)
+    lanes = provider.processor().lanes()
+    if outer and 1 < lanes <= min(inner, outer[-1]):
+        steps = tuple(
+            "t" if step == "n" and own[-2] == 1 and number < len(reads) else step
+            for number, (step, own) in enumerate(zip(steps, merged, strict=True))
+        )
+    if "t" in steps:  # a unit is as many rows as a vector has lanes
+        count, grain = rows // outer[-1] * -(-outer[-1] // lanes), max(1, GRAIN // (lanes * inner))
+    many = len(outer) > 1 or "t" in steps
     constants: list[int | float] = [count, grain, inner]
     constants += constants_of(program, numbers)
     places = range(FIRST_NUMBER, len(constants))
     constants += [own[-1] for own in merged]
-    if len(outer) > 1:
+    if many:
         constants.append(len(outer))
     for axis, size in enumerate(outer):
-        constants += [*([size] if len(outer) > 1 else []), *(own[axis] for own in merged)]
+        constants += [*([size] if many else []), *(own[axis] for own in merged)]
     return HostLaunch(
         elementwise,
-        (program, steps, min(len(outer), MANY)),
+        (program, steps, MANY if many else len(outer)),
         len(strides),
         constants,
         work=rows * inner * work_of(program),
@@ -228,9 +239,10 @@ def _step(stride: int) -> Step:
 def elementwise(program: ElementwiseProgram, steps: tuple[Step, ...], outer: int) -> IrModule:
     """Compute a program at each index.
 
-    Slots: addresses of tensors, those that are written last; rows (elements if there is only one axis), how
-    many are in a chunk, the last axis's size; numbers; the last axis's strides; with one axis more, its
-    strides; with many, their number, and for each the size and the strides.
+    Slots: addresses of tensors, those that are written last; rows (elements if there is only one axis, groups
+    of rows where squares are transposed), how many are in a chunk, the last axis's size; numbers; the last
+    axis's strides; with one axis more, its strides; with many, their number, and for each the size and the
+    strides.
     """
     module = IrModule()
     with module.part("range") as part:
@@ -238,6 +250,9 @@ def elementwise(program: ElementwiseProgram, steps: tuple[Step, ...], outer: int
         writer = _Writer(part, program, steps)
         if outer == 0:
             writer.span(writer.addresses, begin, end)
+        elif "t" in steps:
+            with part.loop(begin, end) as group:
+                writer.squares(group, part.slot(len(steps) + 2))
         else:
             inner = part.slot(len(steps) + 2)
             with part.loop(begin, end) as row:
@@ -298,24 +313,87 @@ class _Writer:
             if step == "0"
         }
 
-        def compute(i: IrValue, mask: IrValue | None) -> None:
-            values = [
-                repeated[number]
-                if number in repeated
-                else self._load(number, addresses[number], i, mask, end)
-                for number in range(len(self.program.tensors))
-            ]
-            results = program_results(code, self.program, values, self.numbers, self.lanes)
-            for number, value in enumerate(results, len(self.program.tensors)):
-                self._store(number, value, addresses[number], i, mask, end)
+        row_passes(
+            code, end, self.lanes, lambda i, mask: self._vector(addresses, i, mask, end, repeated), begin
+        )
 
-        row_passes(code, end, self.lanes, compute, begin)
+    def squares(self, group: IrValue, end: IrValue) -> None:
+        """Compute a group of as many rows as a vector has lanes, or of those that are left of an axis."""
+        code, count, lanes = self.code, len(self.steps), self.lanes
+        following, slots = self.first_stride + count, code.parameters[0]
+        axis = (code.slot(following) - 1) * (1 + count) + following + 1
+        size = code.load(slots, axis, "i64")
+        down = [code.load(slots, axis + (1 + i), "i64") for i in range(count)]
+        groups = (size + (lanes - 1)) // lanes
+        first = group % groups * lanes
+        addresses = self.row(group // groups * size + first, many=True)
+        rows = code.intrinsic("smin", size - first, code.as_value("i64", lanes))
+        squares = {
+            number: code.local(self.types[number], lanes * lanes)
+            for number, step in enumerate(self.steps)
+            if step == "t"
+        }
+
+        def compute(i: IrValue, mask: IrValue | None) -> None:
+            for number, square in squares.items():
+                self._transpose(number, addresses[number], i, end, rows, square)
+            with code.loop(0, rows) as row:
+                at = [
+                    squares[number] if number in squares else code.at(address, row * stride, type)
+                    for number, (address, stride, type) in enumerate(
+                        zip(addresses, down, self.types, strict=True)
+                    )
+                ]
+                given = {
+                    number: code.load(square, row * lanes, vector(self.types[number], lanes))
+                    for number, square in squares.items()
+                }
+                self._vector(at, i, mask, end, given)
+
+        row_passes(code, end, lanes, compute)
+
+    def _transpose(
+        self, number: int, address: IrValue, i: IrValue, end: IrValue, rows: IrValue, square: IrValue
+    ) -> None:
+        """Write the elements of a tensor from column `i` on into a square, row by row."""
+        code, lanes, element = self.code, self.lanes, self.types[number]
+
+        def place(j: Operand) -> IrValue:
+            return code.intrinsic("smin", i + j, end - 1) * self.strides[number]
+
+        with code.if_(rows < lanes), code.loop(0, lanes) as column, code.loop(0, rows) as row:
+            one = code.load(address, place(column) + row, element)
+            code.store(one, square, row * lanes + column)
+        with code.if_(code.as_value("i64", lanes - 1) < rows):
+            columns = [code.load(address, place(j), vector(element, lanes)) for j in range(lanes)]
+            for j, line in enumerate(transposed(code, columns)):
+                code.store(line, square, j * lanes)
+
+    def _vector(
+        self,
+        addresses: Sequence[IrValue],
+        i: IrValue,
+        mask: IrValue | None,
+        end: IrValue,
+        given: Mapping[int, IrValue],
+    ) -> None:
+        """Compute as many elements of a row as a vector has lanes; some tensors' are given."""
+        code = self.code
+        values = [
+            given[number] if number in given else self._load(number, addresses[number], i, mask, end)
+            for number in range(len(self.program.tensors))
+        ]
+        results = program_results(code, self.program, values, self.numbers, self.lanes)
+        for number, value in enumerate(results, len(self.program.tensors)):
+            self._store(number, value, addresses[number], i, mask, end)
 
     def _load(self, number: int, address: IrValue, i: IrValue, mask: IrValue | None, end: IrValue) -> IrValue:
         code, element = self.code, self.types[number]
         type = vector(element, self.lanes)
         if self.steps[number] == "1":
             return code.load(address, i, type, mask)
+        if self.steps[number] == "0":
+            return code.splat(code.load(address, 0, element), self.lanes)
         value = code.constant(type, 0)
         for lane in range(self.lanes):
             place = i + lane if mask is None else code.intrinsic("smin", i + lane, end - 1)

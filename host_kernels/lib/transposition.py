@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dl4all.runtime.cpu.llvm.ir import Code, IrValue
-from dl4all.runtime.cpu.llvm.ir_types import lanes_of
 
 
 def transposed(code: Code, rows: Sequence[IrValue]) -> list[IrValue]:
-    """The columns of a block: as many vectors as one has lanes, a power of two.
+    """The columns of a square block of vectors, whose lanes are a power of two.
 
-    Each round deals out the first and the second half of the rows like cards.
+    Each step swaps, in pairs of rows that are `distance` apart, the blocks of that size off the diagonal.
     """
-    lanes = lanes_of(rows[0].type)
-    half = lanes // 2
-    low = [n // 2 + n % 2 * lanes for n in range(lanes)]
-    high = [half + n for n in low]
-    values = list(rows)
-    for _ in range(lanes.bit_length() - 1):
-        pairs = list(zip(values[:half], values[half:], strict=True))
-        values = [code.shuffle(a, b, order) for a, b in pairs for order in (low, high)]
-    return values
+    rows = list(rows)
+    lanes = len(rows)
+    distance = lanes // 2
+    while distance:
+        upper = [lane if not lane & distance else lanes + lane - distance for lane in range(lanes)]
+        lower = [lane + distance if not lane & distance else lanes + lane for lane in range(lanes)]
+        for i in range(lanes):
+            if not i & distance:
+                a, b = rows[i], rows[i + distance]
+                rows[i], rows[i + distance] = code.shuffle(a, b, upper), code.shuffle(a, b, lower)
+        distance //= 2
+    return rows

@@ -7,7 +7,7 @@ transposed first. Numbers below 1e-38 count as 0 in it, as the instruction has i
 
 from __future__ import annotations
 
-from dl4all.host_kernels.linalg.gemm_panels import transposed
+from dl4all.host_kernels.lib.transposition import transposed
 from dl4all.host_kernels.linalg.row_dots import DotStep, RowMatrix, grain_of, tile_count, write_tiles
 from dl4all.ops.core.kernels.host_kernel import HostLaunch
 from dl4all.runtime.cpu.llvm import provider, target

@@ -19,12 +19,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dl4all.host_kernels.lib.elements import in_memory, number_of
+from dl4all.host_kernels.lib.transposition import transposed
 from dl4all.host_kernels.linalg.gemm_panels import (
     FETCHED_ROWS,
     gemm_pack,
     panel_elements,
     panel_rows,
-    transposed,
 )
 from dl4all.host_kernels.linalg.gemm_rows import columns_together, gemm_rows
 from dl4all.host_kernels.linalg.gemm_tiles import (

@@ -7,10 +7,9 @@ columns past its last one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from dl4all.host_kernels.lib.transposition import transposed
 from dl4all.host_kernels.linalg.gemm_tiles import prefetch, tile_sizes
-from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
+from dl4all.runtime.cpu.llvm.ir import IrModule, IrValue
 from dl4all.runtime.cpu.llvm.ir_types import vector
 
 PACK_TYPES = ("ptr", "i64", "i64", "i64", "i64", "ptr", "i64", "i64")
@@ -30,25 +29,6 @@ def panel_elements(depth: int, columns: int, element: str = "float") -> int:
     """The elements of all panels of a matrix."""
     width = tile_sizes(element).columns
     return panel_rows(depth, element) * -(-columns // width) * width
-
-
-def transposed(code: Code, rows: Sequence[IrValue]) -> list[IrValue]:
-    """The columns of a square matrix whose rows are vectors.
-
-    Each step swaps, in pairs of rows that are `distance` apart, the blocks of that size off the diagonal.
-    """
-    rows = list(rows)
-    lanes = len(rows)
-    distance = lanes // 2
-    while distance:
-        upper = [lane if not lane & distance else lanes + lane - distance for lane in range(lanes)]
-        lower = [lane + distance if not lane & distance else lanes + lane for lane in range(lanes)]
-        for i in range(lanes):
-            if not i & distance:
-                a, b = rows[i], rows[i + distance]
-                rows[i], rows[i + distance] = code.shuffle(a, b, upper), code.shuffle(a, b, lower)
-        distance //= 2
-    return rows
 
 
 def gemm_pack(element: str = "float") -> IrModule:

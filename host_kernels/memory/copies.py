@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from dl4all.host_kernels.lib.elements import FLOAT8_FORMATS, converted, converted_type, in_memory
 from dl4all.host_kernels.lib.rows import CHUNK
+from dl4all.host_kernels.lib.transposition import transposed
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.ops.core.strides import basic, merge_axes
@@ -326,18 +327,3 @@ class _Blocks:
 
         singly((top, whole_rows), (whole_columns, right))
         singly((whole_rows, bottom), (left, right))
-
-
-def transposed(code: Code, rows: Sequence[IrValue]) -> list[IrValue]:
-    """The columns of a square of vectors: halves, quarters and so on change places."""
-    lines, size = list(rows), len(rows)
-    half = 1
-    while half < size:
-        low = [lane if not lane & half else size + lane - half for lane in range(size)]
-        high = [lane + half if not lane & half else size + lane for lane in range(size)]
-        for i in range(size):
-            if not i & half:
-                a, b = lines[i], lines[i + half]
-                lines[i], lines[i + half] = code.shuffle(a, b, low), code.shuffle(a, b, high)
-        half *= 2
-    return lines

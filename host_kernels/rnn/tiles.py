@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dl4all.host_kernels.linalg.gemm_panels import transposed
+from dl4all.host_kernels.lib.transposition import transposed
 from dl4all.runtime.cpu.llvm import provider
 from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
 from dl4all.runtime.cpu.llvm.ir_types import vector

@@ -20,7 +20,8 @@ operand. Written by
 `python -m lab.peer_databases --device cpu --device vulkan:0 --write`.
 
 - **equal**: the results are PyTorch's, to the precision that its own tests ask for, or as near as its own to
-  what float64 gives, which may be finite where PyTorch's own float16 overflows on its way. Of random results dtypes and shapes are compared.
+  what float64 gives, which may be finite where PyTorch's float16 overflows on its way. Of random results
+  dtypes and shapes are compared.
 - **refused**: dl4all raises an error of `dl4all.errors`, or a TypeError.
 - **crashed**: any other error, or the end of the process.
 - **wrong**: another result.

@@ -14,7 +14,7 @@ from dl4all.ops.core.kernels.host_kernel import HostLaunch
 from dl4all.ops.core.op import REGISTRY
 from dl4all.ops.elementwise.declare import Elementwise
 from dl4all.runtime.cpu.llvm import provider
-from tests.support.operands import NDArray, draw, generator
+from tests.support.operands import NDArray, draw, generator, numbers
 
 pytestmark = pytest.mark.skipif(not provider.available(), reason="there is no compiler")
 
@@ -22,6 +22,26 @@ OPS = {name: op for name, op in REGISTRY.items() if isinstance(op, Elementwise) 
 WITHOUT_KERNELS = ("lgamma", "digamma", "zeta", "ndtri")
 TOLERANCES = {"float32": 2e-6, "float64": 1e-14, "float16": 2e-3}
 DTYPES = ("float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
+
+
+def test_transposed_operands() -> None:
+    """Squares of a vector's size, what is left of rows and columns, further axes, and expanded ones."""
+    for dtype in ("float32", "bfloat16", "int64", "uint8"):
+        for shape in ((16, 16), (37, 53), (2, 3, 17, 64), (16, 15), (31, 700)):
+            x = dl.tensor(numbers(generator(shape), shape) * 20, device="cpu").to(dtype)
+            y = dl.tensor(numbers(generator(shape, 1), shape) * 20, device="cpu").to(dtype).mT.clone()
+            for own, row in ((y, y[..., :1, :]), (y[..., :1], y)):
+                found = dl.where(x.mT != own, x.mT, row)
+                a, b, c = (one.float().numpy() for one in (x, own, row))
+                expected = np.where(a.swapaxes(-1, -2) != b, a.swapaxes(-1, -2), c)
+                np.testing.assert_array_equal(found.float().numpy(), expected)
+            np.testing.assert_array_equal(x.mT.contiguous().numpy(), x.numpy().swapaxes(-1, -2))
+
+
+def test_a_square_is_added_to_its_own_transpose() -> None:
+    x = dl.arange(40.0 * 40, device="cpu").reshape(40, 40)
+    expected = x.numpy() + x.numpy().T
+    np.testing.assert_array_equal(x.add_(x.T).numpy(), expected)
 
 
 class Launches:
