@@ -10,7 +10,7 @@ AXES = {"sort": 0, "argsort": 0, "topk": 1, "kthvalue": 1, "mode": 0}
 """The ops, and which of their further operands is the axis."""
 
 UNDEFINED_GRADIENTS = ("nn.functional.poisson_nll_loss",)
-"""Whose nan may be a number: PyTorch's of counts that are not positive is that of the term it leaves out."""
+"""Entries whose nan may be a number: PyTorch's, for counts up to 0, is of a term that is left out."""
 
 
 def leaves_open(name: str, kwargs: dict[str, Any]) -> bool:

@@ -16,7 +16,7 @@ from tests.support.forked_process import GLOO, ForkedProcess, run_forked
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = *GLOO, programs.__name__
-"""What processes have imported already."""
+"""The modules that processes have imported when they begin."""
 
 LIMIT = 120.0  # seconds after which whatever still runs is a hang
 
