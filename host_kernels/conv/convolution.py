@@ -15,7 +15,7 @@ import numpy as np
 
 from dl4all.host_kernels.conv.columns import Columns
 from dl4all.host_kernels.conv.direct import MOST_WRITTEN_OUT, rows_computed
-from dl4all.host_kernels.conv.epilogue import Following, SumsEpilogue
+from dl4all.host_kernels.conv.epilogue import Following, launch_with_epilogue
 from dl4all.host_kernels.conv.kernel import convolution
 from dl4all.host_kernels.conv.parts import (
     GRAIN,
@@ -29,14 +29,13 @@ from dl4all.host_kernels.conv.parts import (
     three,
 )
 from dl4all.host_kernels.conv.shifted_rows import direct_form
-from dl4all.host_kernels.conv.slots import Form
-from dl4all.host_kernels.elementwise.elementwise import codes_of, constants_of, work_of
+from dl4all.host_kernels.conv.winograd import winograd_launch
 from dl4all.host_kernels.lib.dot_tiles import DotTile, tile_for
 from dl4all.host_kernels.lib.rows import CHUNK
 from dl4all.ops.conv.convolution import ConvArgs
 from dl4all.ops.conv.on_host import fft as host_fft
 from dl4all.ops.conv.window import three_axes
-from dl4all.ops.core.kernels.host_kernel import NO_CODES, ArrayLayout, HostLaunch, host_kernel
+from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch, host_kernel
 from dl4all.ops.core.kernels.launch import NoKernel
 from dl4all.runtime.cpu.llvm.ir_types import LLVM_TYPES, SIZES
 
@@ -184,13 +183,16 @@ def launch_of(
         > MOST_SIZE
     ):
         raise NoKernel("too large")
-    epilogue, distances = following.epilogue(out, bias=bias) if following else (SumsEpilogue(bias), [])
+    swapped = bool(size)
+    if not swapped:
+        launch = winograd_launch(out, operands, extents, parts, following, bias=bias)
+        if launch:
+            return launch
     is_direct = extents.groups > 1 and 1 in (extents.channels, extents.filters)
     if is_direct and len(out.shape) > 4:
         raise NoKernel("groups of three axes")
     element = LLVM_TYPES[dtype.name]
     tile = DotTile(1, 1, element) if is_direct else tile_for(extents.filters, element)
-    swapped = bool(size)
     size = size or three_axes(out.shape[2:])
     lanes = -(-math.prod(size) // tile.lanes) * tile.lanes
     gathered = len(parts) > 1 or (
@@ -213,22 +215,21 @@ def launch_of(
         ]
     spread = steps[2] if len(parts) > 1 else 0
     rest = extents.filters % tile.rows
-    form = Form(tile, rest, reading, epilogue, gathered, spread, direct, swapped)
+    form = (tile, rest, reading, gathered, spread, direct, swapped)
     rows = extents.groups * extents.filters
     grain = max(1, CHUNK // max(1, math.prod(size)))
     common = (extents.images, rows, operands[-1].strides[0], len(parts), *size, *steps, grain)
-    numbers = constants_of(following.program, following.numbers) if following else []
-    head = (*common, *distances)
-    places = range(len(head), len(head) + len(numbers))
     blocks = [n for part, plan in zip(parts, plans, strict=True) for n in (*part.columns.numbers, *plan)]
     products = sum(part.columns.places * part.columns.rows for part in parts) * math.prod(extents)
-    return HostLaunch(
+    return launch_with_epilogue(
         convolution,
         form,
-        len(operands) + len(epilogue.tensors) + 1,
-        (*head, *numbers, *blocks),
+        len(operands),
+        common,
+        out,
+        following,
+        bias=bias,
+        others=blocks,
         scratch=first * SIZES[element],
-        work=products // 8 + (work_of(following.program) * math.prod(out.shape) if following else 0),
-        numbers=places,
-        codes=codes_of(following.program, places) if following else NO_CODES,
+        work=products // 8,
     )

@@ -42,7 +42,9 @@ def direct_chunks(module: IrModule, form: Form, slots: ConvolutionSlots) -> Code
             )
             start = at["out_first"] + n // at["run_images"] * at["out_run"] + row * at["out_row"]
             target = code.at(out, start + n % at["run_images"] * at["image_places"], element)
-            finished = None if form.gathered else epilogue(code, slots, form, row, target, lanes)
+            finished = None
+            if not form.gathered:
+                finished = epilogue(code, slots, form.epilogue, element, row, target, lanes)
             high, wide = plane.out_size[1:]
             with code.loop(0, high, rows) as y0, code.loop(0, wide, lanes) as x0:
                 if one:

@@ -6,6 +6,7 @@ result takes the place of the sums; those before it are written beside it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,15 +14,18 @@ from dl4all.host_kernels.elementwise.elementwise import (
     ElementwiseProgram,
     broadcast,
     check_program,
+    codes_of,
+    constants_of,
     number_value,
     program_results,
+    work_of,
 )
-from dl4all.ops.core.kernels.host_kernel import ArrayLayout
+from dl4all.ops.core.kernels.host_kernel import NO_CODES, ArrayLayout, HostLaunch
 from dl4all.ops.core.kernels.launch import NoKernel
-from dl4all.runtime.cpu.llvm.ir import Code, IrValue
+from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
 
 if TYPE_CHECKING:
-    from dl4all.host_kernels.conv.slots import ConvolutionSlots, Form
+    from dl4all.host_kernels.conv.slots import KernelSlots
 
 
 class SumsEpilogue(NamedTuple):
@@ -81,25 +85,79 @@ class Following(NamedTuple):
         return SumsEpilogue(bias, self.program, tuple(by_filter)), distances
 
 
+def launch_with_epilogue(
+    kernel: Callable[..., IrModule],
+    form: tuple[Any, ...],
+    operands: int,
+    constants: Sequence[int],
+    out: ArrayLayout,
+    following: Following | None,
+    *,
+    bias: bool,
+    others: Sequence[int] = (),
+    scratch: int,
+    work: int,
+) -> HostLaunch:
+    """The launch of a kernel whose sums are followed by a bias or a program, if there are any.
+
+    Its addresses are those of the operands, of what the program reads and writes beside the sums, and of the
+    result.
+
+    Args:
+        kernel: writes the kernel's module, from the form and that of the epilogue.
+        form: what else the module depends on.
+        operands: how many there are; the bias is the last of them.
+        constants: slots ahead of the epilogue's.
+        out: layout of the result.
+        following: what is computed of the sums.
+        bias: whether there is a number for each filter.
+        others: slots behind the epilogue's.
+        scratch, work: of the launch, the program left out.
+
+    Raises:
+        NoKernel: the program does not follow the sums.
+    """
+    epilogue, distances = following.epilogue(out, bias=bias) if following else (SumsEpilogue(bias), [])
+    head = (*constants, *distances)
+    numbers = constants_of(following.program, following.numbers) if following else []
+    places = range(len(head), len(head) + len(numbers))
+    return HostLaunch(
+        kernel,
+        (*form, epilogue),
+        operands + len(epilogue.tensors) + 1,
+        (*head, *numbers, *others),
+        scratch=scratch,
+        work=work + (work_of(following.program) * math.prod(out.shape) if following else 0),
+        numbers=places,
+        codes=codes_of(following.program, places) if following else NO_CODES,
+    )
+
+
 Finished = Callable[[IrValue, IrValue, IrValue | None], IrValue]
 """Gives the vector that is stored for one of sums, which lies at a place behind the target, under a mask."""
 
 
 def epilogue(
-    code: Code, slots: ConvolutionSlots, form: Form, row: IrValue, target: IrValue, lanes: int
+    code: Code,
+    slots: KernelSlots,
+    form: SumsEpilogue,
+    element: str,
+    row: IrValue,
+    target: IrValue,
+    lanes: int,
 ) -> Finished:
     """Write what the sums of a row have in common.
 
     Args:
         code: is written to.
         slots: of the kernel.
-        form: says of what the epilogue consists.
+        form: of the epilogue.
+        element: the type of numbers.
         row: number of the filter.
         target: address in the result of what is stored there.
         lanes: of vectors.
     """
-    bias, program, by_filter = form.epilogue
-    element = form.tile.element
+    bias, program, by_filter = form
     start, here = (code.emit("i64", f"ptrtoint {p!r} to i64") for p in (slots.read(code, "out"), target))
 
     def like_result(name: str) -> IrValue:

@@ -139,7 +139,7 @@ class Writer:
     def _finish(self, code: Code, source: IrValue, target: IrValue, row: IrValue, count: IrValue) -> None:
         """Store what the epilogue makes of a row of sums."""
         lanes = self.form.tile.lanes
-        finished = epilogue(code, self.slots, self.form, row, target, lanes)
+        finished = epilogue(code, self.slots, self.form.epilogue, self.element, row, target, lanes)
         type = vector(self.element, lanes)
 
         def step(i: IrValue, mask: IrValue | None) -> None:

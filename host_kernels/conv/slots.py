@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from dl4all.host_kernels.conv import columns
@@ -32,11 +33,11 @@ class Form(NamedTuple):
     tile: DotTile
     rest: int  # filters behind the last whole tile
     reading: int  # see Columns.reading
-    epilogue: SumsEpilogue
     gathered: bool  # whether results are copied from scratch memory
     spread: int  # how far places of a part are apart there, along the last axis; 0 if there is one part
     direct: DirectForm | None  # where a group has too few channels or filters for tiles
     swapped: bool  # whether the first operand is what is used as filters
+    epilogue: SumsEpilogue
 
 
 COMMON = (
@@ -52,8 +53,21 @@ groups; stride of the bias; parts; size of results; how far places of a part are
 and images of filters that are copied at a time."""
 
 
-class ConvolutionSlots:
-    """The slots of a kernel by name: addresses, common numbers, and those of each part.
+class KernelSlots:
+    """The slots of a kernel by name: addresses, and numbers."""
+
+    def __init__(self, addresses: Sequence[str], numbers: Sequence[str]) -> None:
+        self.addresses = addresses
+        self.numbers = {name: number for number, name in enumerate((*addresses, *numbers))}
+
+    def read(self, code: Code, name: str) -> IrValue:
+        """A slot."""
+        return code.slot(self.numbers[name], "ptr" if name in self.addresses else "i64")
+
+
+class ConvolutionSlots(KernelSlots):
+    """The slots of a kernel by name: addresses, common numbers, and those of each part. Of these, those of
+    the first one are read.
 
     While a part is computed, slots have its numbers only.
     """
@@ -61,21 +75,12 @@ class ConvolutionSlots:
     def __init__(self, form: Form) -> None:
         first = ["w", "x"] if form.swapped else ["x", "w"]
         more = form.epilogue.tensors
-        self.addresses = [*first, *["bias"] * form.epilogue.bias, *more, "out", *["scratch"] * form.gathered]
+        addresses = [*first, *["bias"] * form.epilogue.bias, *more, "out", *["scratch"] * form.gathered]
         common = (*COMMON, *form.epilogue.numbers)
-        self.head = len(self.addresses) + len(common)
+        self.head = len(addresses) + len(common)
         self.block = columns.NUMBERS + len(PartPlan._fields)
-        names = (
-            *self.addresses,
-            *common,
-            *(f"columns{i}" for i in range(columns.NUMBERS)),
-            *PartPlan._fields,
-        )
-        self.numbers = {name: number for number, name in enumerate(names)}
-
-    def read(self, code: Code, name: str) -> IrValue:
-        """A slot; of a part's, that of the first one."""
-        return code.slot(self.numbers[name], "ptr" if name in self.addresses else "i64")
+        of_columns = (f"columns{i}" for i in range(columns.NUMBERS))
+        super().__init__(addresses, (*common, *of_columns, *PartPlan._fields))
 
     def of_part(self, code: Code, part: IrValue, name: str) -> IrValue:
         """A slot of a part."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -85,6 +86,14 @@ CASES = (
     Case((1, 9, 10, 10), (7, 9, 3, 3), padding=1),  # four
     Case((2, 3, 5, 7, 6), (5, 3, 3, 2, 3), padding=1),
     Case((1, 4, 4, 5, 7), (6, 2, 2, 3, 1), stride=(1, 2, 3), padding=(1, 0, 2), groups=2),
+    *(
+        BY_WINOGRAD := (
+            Case((2, 31, 19, 23), (47, 31, 3, 3), padding=1),
+            Case((2, 150, 27, 18), (33, 150, 3, 3)),  # several blocks of channels
+            Case((1, 48, 32, 13), (230, 48, 3, 3), padding=2),  # and of filters
+            Case((9, 64, 10, 7), (40, 64, 3, 3), padding=(0, 1)),  # tiles of several images in a block
+        )
+    ),
 )
 
 
@@ -248,7 +257,7 @@ def following(names: list[str], layouts: list[ArrayLayout], dtype: str, numbers:
 @pytest.mark.parametrize(
     "steps", ["relu", "added relu", "scaled added", "shifted relu", "scaled kept shifted kept added"]
 )
-@pytest.mark.parametrize("number", [0, 2, 18, 21])
+@pytest.mark.parametrize("number", [0, 2, 18, 21, -2])
 def test_what_follows_sums(number: int, steps: str, bias: bool, dtype: str) -> None:
     case, names = CASES[number], steps.split()
     x, w, b = drawn(3, case.x, case.w, case.w[:1], dtype=dtype)
@@ -354,6 +363,34 @@ def test_relu_keeps_nan() -> None:
     )
     assert np.isnan(result[0, :, 2, 3]).all()
     assert np.isnan(result).sum() == 3
+
+
+@pytest.mark.parametrize("case", BY_WINOGRAD)
+def test_tiles_are_transformed_where_that_takes_less_time(case: Case) -> None:
+    gradient = prepared("conv_input", input_size=case.x[2:], **case.arguments)
+    out, x, w = (ArrayLayout(shape, np.dtype("f")) for shape in (case.out, case.x, case.w))
+    launches = prepared("conv2d", **case.arguments)(out, x, w, None), gradient(x, out, w)
+    transformed = 36 * math.prod(case.w[:2]) * w.dtype.itemsize
+    assert all(launch.scratch >= transformed for launch in launches)
+
+
+@pytest.mark.parametrize("operand", [0, 1])
+def test_tiles_whose_transforms_overflow_are_added_up(operand: int) -> None:
+    """A number that is nearly as large as floats can be, and one that is no number at all."""
+    case = BY_WINOGRAD[0]
+    x, w = operands = drawn(8, case.x, case.w)
+    operands[operand][1, 5, 1, 1], operands[operand][0, 4, 0, 2] = 1e38, np.nan
+    other = operands[1 - operand]
+    other *= 0.25  # so that its products are numbers
+    expected = host.forward(x.astype(float), w.astype(float), None, case.args.window(case.w[2:]), 1)
+    assert np.abs(expected[np.isfinite(expected)]).max() > 1e37
+    prepare = prepared("conv2d", **case.arguments, bias=None)
+    result = computed(prepare, case.out, Guarded(x), Guarded(w))
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
+    near = np.isfinite(expected) & (np.abs(expected) < 1e6)
+    assert near.any()
+    np.testing.assert_allclose(result[near], expected[near], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(result[~near], expected[~near], rtol=1e-5)
 
 
 THREADS = """
