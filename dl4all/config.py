@@ -14,6 +14,7 @@ overrides the file::
     checks = "immediate"    # ops wait for indices on a device to check them; DL4ALL_CHECKS=immediate
     mixed = "error"         # data on the CPU does not come along to a device; DL4ALL_MIXED=error
     cuda = false            # "cuda" names no device: DL4ALL_CUDA=0
+    winograd = false        # no convolution transforms tiles of images: DL4ALL_WINOGRAD=0
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ KNOWN = {  # type of each setting's value, and the type in words
     "checks": (str, '"deferred" or "immediate"'),
     "mixed": (str, '"move" or "error"'),
     "cuda": (bool, "true or false"),
+    "winograd": (bool, "true or false"),
 }
 FallbackMode = Literal["warn", "silent", "error"]
 CheckMode = Literal["deferred", "immediate"]
@@ -88,6 +90,15 @@ def cuda_setting() -> bool:
         ConfigError: DL4ALL_CUDA or the file has an unusable value.
     """
     return _flag("DL4ALL_CUDA", "cuda") is not False
+
+
+def winograd_setting() -> bool:
+    """Whether Winograd's algorithm may convolve, which adds elements of a whole tile; true by default.
+
+    Raises:
+        ConfigError: DL4ALL_WINOGRAD or the file has an unusable value.
+    """
+    return _flag("DL4ALL_WINOGRAD", "winograd") is not False
 
 
 def tune_setting() -> Literal["off", "kept", "lazy"]:

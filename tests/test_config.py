@@ -15,6 +15,7 @@ from dl4all.config import (
     fallback_setting,
     least_limits,
     texel_buffer_setting,
+    winograd_setting,
 )
 from dl4all.errors import ConfigError
 
@@ -107,6 +108,14 @@ def test_texel_buffers(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("DL4ALL_TEXEL_BUFFERS", "yes")
     with pytest.raises(ConfigError, match=r"^DL4ALL_TEXEL_BUFFERS must be 0, 1 or empty, not 'yes'"):
         texel_buffer_setting()
+
+
+def test_winograd(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert winograd_setting()
+    folders[1].write_text("winograd = false\n")
+    assert not winograd_setting()
+    monkeypatch.setenv("DL4ALL_WINOGRAD", "1")
+    assert winograd_setting()
 
 
 @pytest.mark.parametrize("which", [0, 1])

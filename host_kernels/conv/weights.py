@@ -16,6 +16,7 @@ import numpy as np
 
 from dl4all.host_kernels.conv.parts import CHUNKS, GRAIN, three
 from dl4all.host_kernels.conv.weights_direct import direct_weight_gradient
+from dl4all.host_kernels.conv.winograd_weights import winograd_weight_gradient
 from dl4all.host_kernels.lib.dot_tiles import Axis, DotTile, Sums, Tiles, tile_for, vector_lanes
 from dl4all.host_kernels.lib.library import NAME, shared
 from dl4all.host_kernels.lib.transposition import transposed
@@ -108,6 +109,9 @@ def prepare_weight_gradient(
         raise NoKernel("gradients with gaps")
     if groups > 1 and 1 in (filters, channels):
         return direct_weight_gradient(out, grad, input, window, groups)
+    launch = winograd_weight_gradient(out, grad, input, window, groups)
+    if launch:
+        return launch
     size, out_size = three_axes(input.shape[2:]), three_axes(grad.shape[2:])
     strides = three(input.strides[2:])
     if window.is_pointwise and ArrayLayout(size, dtype, strides).is_contiguous():

@@ -67,6 +67,29 @@ def transform_result(code: Code, m: Sequence[IrValue]) -> list[IrValue]:
     ]
 
 
+def transform_gradient(code: Code, d: Sequence[IrValue]) -> list[IrValue]:
+    """Six elements of the transformed gradient of four results."""
+    even_p, odd_p = _plus(code, d[0], PP, d[2]), _plus(code, d[1], PP, d[3])
+    even_q, odd_q = _plus(code, d[0], QQ, d[2]), _plus(code, d[1], QQ, d[3])
+    return [
+        d[0],
+        *_plus_and_minus(code, even_p, P, odd_p),
+        *_plus_and_minus(code, even_q, Q, odd_q),
+        d[3],
+    ]
+
+
+def transform_back(code: Code, u: Sequence[IrValue]) -> list[IrValue]:
+    """The gradient of a filter of three, of that of its six transformed elements."""
+    even_p, odd_p = (u[1] + u[2]) * BY_P, (u[1] - u[2]) * (BY_P * P)
+    even_q, odd_q = (u[3] + u[4]) * BY_Q, (u[3] - u[4]) * (BY_Q * Q)
+    return [
+        _plus(code, even_p + even_q, 1 / (PP * QQ), u[0]),
+        odd_p + odd_q,
+        _plus(code, _plus(code, u[5], PP, even_p), QQ, even_q),
+    ]
+
+
 def _plus(code: Code, value: IrValue, factor: float, other: IrValue) -> IrValue:
     """``value + factor * other``."""
     return code.intrinsic("fmuladd", code.constant(other.type, factor), other, value)

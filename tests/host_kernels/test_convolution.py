@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,9 @@ import pytest
 import dl4all as dl
 from dl4all.host_kernels.conv.convolution import prepare_convolution
 from dl4all.host_kernels.conv.epilogue import Following
+from dl4all.host_kernels.conv.parts import Extents
+from dl4all.host_kernels.conv.winograd import is_faster
+from dl4all.host_kernels.conv.winograd_weights import winograd_weight_gradient
 from dl4all.host_kernels.elementwise.elementwise import Assignment, ElementwiseProgram, number_type
 from dl4all.ops.conv.convolution import ConvArgs
 from dl4all.ops.conv.on_host import convolution as host
@@ -89,9 +92,10 @@ CASES = (
     *(
         BY_WINOGRAD := (
             Case((2, 31, 19, 23), (47, 31, 3, 3), padding=1),
-            Case((2, 150, 27, 18), (33, 150, 3, 3)),  # several blocks of channels
+            Case((2, 190, 27, 18), (45, 190, 3, 3)),  # several blocks of channels
             Case((1, 48, 32, 13), (230, 48, 3, 3), padding=2),  # and of filters
             Case((9, 64, 10, 7), (40, 64, 3, 3), padding=(0, 1)),  # tiles of several images in a block
+            Case((1, 128, 14, 15), (64, 128, 3, 3), padding=1),  # blocks transform filters themselves
         )
     ),
 )
@@ -257,7 +261,7 @@ def following(names: list[str], layouts: list[ArrayLayout], dtype: str, numbers:
 @pytest.mark.parametrize(
     "steps", ["relu", "added relu", "scaled added", "shifted relu", "scaled kept shifted kept added"]
 )
-@pytest.mark.parametrize("number", [0, 2, 18, 21, -2])
+@pytest.mark.parametrize("number", [0, 2, 18, 21, -2, -1])
 def test_what_follows_sums(number: int, steps: str, bias: bool, dtype: str) -> None:
     case, names = CASES[number], steps.split()
     x, w, b = drawn(3, case.x, case.w, case.w[:1], dtype=dtype)
@@ -367,30 +371,56 @@ def test_relu_keeps_nan() -> None:
 
 @pytest.mark.parametrize("case", BY_WINOGRAD)
 def test_tiles_are_transformed_where_that_takes_less_time(case: Case) -> None:
-    gradient = prepared("conv_input", input_size=case.x[2:], **case.arguments)
     out, x, w = (ArrayLayout(shape, np.dtype("f")) for shape in (case.out, case.x, case.w))
-    launches = prepared("conv2d", **case.arguments)(out, x, w, None), gradient(x, out, w)
-    transformed = 36 * math.prod(case.w[:2]) * w.dtype.itemsize
-    assert all(launch.scratch >= transformed for launch in launches)
+    window = case.args.window(case.w[2:]).three_axes
+    assert is_faster(Extents(case.x[0], 1, *case.w[:2]), (1, *case.out[2:]), flipped=False)
+    assert is_faster(Extents(case.x[0], 1, case.w[1], case.w[0]), (1, *case.x[2:]), flipped=True)
+    assert winograd_weight_gradient(w, out, x, window, groups=1)
+    assert not winograd_weight_gradient(w, out, x, replace(window, stride=(1, 1, 2)), groups=1)
 
 
-@pytest.mark.parametrize("operand", [0, 1])
-def test_tiles_whose_transforms_overflow_are_added_up(operand: int) -> None:
+def test_tiles_stay_as_they_are_where_somebody_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A huge number costs no digits of results whose windows do not hold it."""
+    case = BY_WINOGRAD[0]
+    x, w, g = drawn(9, case.x, case.w, case.out)
+    win = case.args.window(case.w[2:])
+    prepare = prepared("conv2d", **case.arguments, bias=None)
+    first = computed(prepare, case.out, Guarded(x), Guarded(w))
+    weights = prepared("conv_weight", kernel_size=0, **case.arguments)
+    gradient = computed(weights, case.w, Guarded(g), Guarded(x))
+    monkeypatch.setenv("DL4ALL_WINOGRAD", "0")
+    assert (computed(prepare, case.out, Guarded(x), Guarded(w)) != first).any()
+    assert (computed(weights, case.w, Guarded(g), Guarded(x)) != gradient).any()
+    x[0, 0, 0, 0] = 1e20
+    expected = host.forward(x.astype(float), w.astype(float), None, win, 1)
+    far = np.abs(expected) < 1e6
+    close(computed(prepare, case.out, Guarded(x), Guarded(w))[far], expected[far])
+
+
+def test_tiles_whose_transforms_overflow_are_added_up() -> None:
     """A number that is nearly as large as floats can be, and one that is no number at all."""
     case = BY_WINOGRAD[0]
-    x, w = operands = drawn(8, case.x, case.w)
-    operands[operand][1, 5, 1, 1], operands[operand][0, 4, 0, 2] = 1e38, np.nan
-    other = operands[1 - operand]
-    other *= 0.25  # so that its products are numbers
-    expected = host.forward(x.astype(float), w.astype(float), None, case.args.window(case.w[2:]), 1)
-    assert np.abs(expected[np.isfinite(expected)]).max() > 1e37
-    prepare = prepared("conv2d", **case.arguments, bias=None)
-    result = computed(prepare, case.out, Guarded(x), Guarded(w))
-    np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
-    near = np.isfinite(expected) & (np.abs(expected) < 1e6)
-    assert near.any()
-    np.testing.assert_allclose(result[near], expected[near], rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(result[~near], expected[~near], rtol=1e-5)
+    x, w, g = drawn(8, case.x, case.w, case.out)
+    win = case.args.window(case.w[2:])
+    calls: list[tuple[str, dict[str, Any], Array, Array, Callable[..., Array]]] = [
+        ("conv2d", {"bias": None}, x, w, lambda x, w: host.forward(x, w, None, win, 1)),
+        ("conv_input", {"input_size": 0}, g, w, lambda g, w: host.input_gradient(g, w, case.x[2:], win, 1)),
+        ("conv_weight", {"kernel_size": 0}, g, x, lambda g, x: host.weight_gradient(g, x, win, 1)),
+    ]
+    for name, more, *operands, numpy in calls:
+        for position, other in enumerate(operands):
+            given = [operand / 16 for operand in operands]
+            given[position] = other.copy()
+            given[position][1, 5, 1, 1], given[position][0, 4, 0, 2] = 1e38, np.nan
+            with np.errstate(all="ignore"):
+                expected = numpy(*(array.astype(float) for array in given))
+            assert np.abs(expected[np.isfinite(expected)]).max() > 1e36
+            prepare = prepared(name, **case.arguments, **more)
+            result = computed(prepare, expected.shape, *map(Guarded, given))
+            np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
+            for chosen in (np.abs(expected) > 1e30, np.abs(expected) < 1e6):
+                close(result[chosen], expected[chosen])
+                assert chosen.any()
 
 
 THREADS = """

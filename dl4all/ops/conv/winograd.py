@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from dl4all.config import winograd_setting
 from dl4all.ops.conv.costs import COST_PER_FILTER_ELEMENT, COST_PER_LAUNCH, COST_PER_STORED_FLOAT, gemm_cost
 from dl4all.ops.conv.filter_cache import derived_cache, empty_filters
 from dl4all.ops.conv.problem import Algorithm, Direction, Problem, bias_constants
@@ -83,6 +84,7 @@ def _supports(info: DeviceInfo, problem: Problem, direction: Direction, *, tile:
         and problem.size[0] == problem.out_size[0] == 1
         and min(problem.images, problem.channels, problem.filters) > 0
         and max(problem.channels, problem.filters) <= MAX_CHANNELS
+        and winograd_setting()
     )
     # The largest of the matrices, even if only a few tiles are transformed at a time.
     filters = problem.filters * (problem.channels + 3)

@@ -125,6 +125,16 @@ def test_winograd_supports_plain_3x3_convolutions_only(problem: Problem) -> None
         assert choose(device(DISCRETE), problem, "forward").name in PLAIN
 
 
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_no_tiles_are_transformed_where_somebody_says_so(
+    direction: Direction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = conv(1, 64, 64, 56, padding=1)
+    assert set(candidates(DISCRETE, problem, direction)) > set(WINOGRAD)
+    monkeypatch.setenv("DL4ALL_WINOGRAD", "0")
+    assert set(candidates(DISCRETE, problem, direction)).isdisjoint(WINOGRAD)
+
+
 @pytest.mark.parametrize("problem", [conv(1, 0, 64, 56), conv(0, 1, 1, 3), conv(1, 1, 0, 3)])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_only_im2col_supports_empty_problems(problem: Problem, direction: Direction) -> None:
