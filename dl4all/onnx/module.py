@@ -59,6 +59,7 @@ class OnnxModule(Module):
         graph, constants = folded(model)
         self.graph = graph.with_nodes(graph.nodes, {})  # whose initializers become members
         self.input_names = tuple(info.name for info in graph.arguments)
+        self._input_set = frozenset(self.input_names)
         self.output_names = tuple(info.name for info in graph.outputs)
         # Beside the context, so that a compiled call sees what it replays.
         self._uploaded: dict[tuple[int, Device], Tensor] = {}
@@ -153,12 +154,17 @@ class OnnxModule(Module):
             results = tuple(map(_unpacked, self._compiled(*map(_packed, values))))
         else:
             results = self._run(*values)
-        self._called = True
+        if not self._called:
+            self._called = True
         made = tuple(self._result(value, device) for value in results)
         return made[0] if len(made) == 1 else made
 
     def _bound(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         names = self.input_names
+        if len(inputs) == len(names) and not named:
+            return list(inputs)
+        if not inputs and named.keys() == self._input_set:
+            return [named[name] for name in names]
         if len(inputs) > len(names):
             raise ArgumentError(f"[onnx] expected {len(names)} inputs {names}, got {len(inputs)}")
         bound = dict(zip(names, inputs, strict=False))
@@ -241,10 +247,8 @@ def _check(info: ValueInfo, value: Any) -> None:
     if info.shape is None:
         return
     shape = tuple(value.shape)
-    fits = len(shape) == len(info.shape) and all(
-        not isinstance(want, int) or want == size for want, size in zip(info.shape, shape, strict=True)
-    )
-    if not fits:
+    fits = [not isinstance(want, int) or want == size for want, size in zip(info.shape, shape, strict=False)]
+    if len(shape) != len(info.shape) or not all(fits):
         declared = ", ".join(str(size) if size is not None else "?" for size in info.shape)
         raise ShapeError(f"[onnx] the input {info.name!r} has the shape ({declared}), got {shape}")
 

@@ -106,7 +106,7 @@ def _filter_rows(code: Code, w: IrValue, count: IrValue) -> list[IrValue]:
 
 
 def results_function(module: IrModule, flipped: bool) -> Code:
-    """Writes a function that transforms the products of a :class:`Run` of tiles back, for some filters.
+    """Writes a function that transforms the products of a :class:`TileRun` of tiles back, for some filters.
 
     Its parameters are the numbers, the images, the first filter, the first tile's products, the distance of
     their elements and of those of tiles, the run but its first tile, how many filters there are, and the

@@ -34,7 +34,7 @@ Span = tuple[IrValue, IrValue]
 """The number of a first one, and how many there are; or rows and columns."""
 
 
-class Run(NamedTuple):
+class TileRun(NamedTuple):
     """Tiles of one row of an image."""
 
     image: IrValue
@@ -59,7 +59,7 @@ class Planes(NamedTuple):
 
 
 @contextmanager
-def runs(code: Code, grid: Span, tiles: Span, most: int) -> Iterator[Run]:
+def runs(code: Code, grid: Span, tiles: Span, most: int) -> Iterator[TileRun]:
     """Loops over tiles that lie side by side.
 
     Args:
@@ -76,7 +76,7 @@ def runs(code: Code, grid: Span, tiles: Span, most: int) -> Iterator[Run]:
         stop = smaller(code, end, before + wide)
         with code.loop(start, stop, most) as tile:
             row, column = line % high * RESULTS, (tile - before) * RESULTS
-            yield Run(line // high, row, column, tile - first, smaller(code, stop - tile, most))
+            yield TileRun(line // high, row, column, tile - first, smaller(code, stop - tile, most))
 
 
 def transform_planes(

@@ -7,6 +7,7 @@ use. Inputs and results are other memory in each call; only the arrays that lie 
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,7 @@ from dl4all.scheduler.push_constants import MASK, VaryingFloat, VaryingInt
 
 Bytes = npt.NDArray[np.uint8]
 ALIGNMENT = 64  # of arrays: a line of the cache
+SCRATCH = -1  # no buffer: what kernels use while they run lies where it is
 
 
 class HostExecutable:
@@ -82,7 +84,7 @@ class HostExecutable:
         self._memory: dict[int, Bytes] = {}  # of buffers that are other memory in each call
         self._places: dict[ArrayAt, int] = {}
         self._arrays: dict[int, list[tuple[int, ArrayAt]]] = defaultdict(list)  # slots by buffer
-        self._addresses: dict[int, int] = {}  # of buffers, for compiled kernels
+        self._addresses = {SCRATCH: 0}  # of buffers, for compiled kernels
         self._used = {array.buffer for call in self.calls for array in call.arrays}
         self._by_address = {a.buffer for call in self.calls if _is_kernel(call) for a in call.arrays}
         for call in self.calls:
@@ -93,6 +95,7 @@ class HostExecutable:
                     self._slots.append(None)
         self.plan = self._place_arrays()
         self._steps = self._make_steps()
+        self._warns = not all(map(_is_kernel, self.calls))  # NumPy says what overflows
 
     @property
     def dispatches(self) -> int:
@@ -122,7 +125,7 @@ class HostExecutable:
         counters = self.device.counters
         counters.host_kernels += 1
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore") if self._warns else contextlib.nullcontext():
                 for step in self._steps:
                     step()
             for number in self.results:
@@ -217,16 +220,17 @@ class HostExecutable:
         """A launch of a compiled kernel."""
         addresses = self._addresses
         places = [(array.buffer, array.view.offset) for array in call.arrays]
-        scratch = [self._scratch[position]] if launch.scratch else []
+        if launch.scratch:
+            places.append((SCRATCH, self._scratch[position]))
         numbers = call.numbers
         if call.varies:
             return lambda: launch.run(
-                [*(addresses[buffer] + offset for buffer, offset in places), *scratch],
+                [addresses[buffer] + offset for buffer, offset in places],
                 [self._number(number) for number in numbers],
             )
-        if all(buffer in self._fixed for buffer, _ in places):
-            return launch.bound([*(addresses[b] + offset for b, offset in places), *scratch], numbers)
-        return lambda: launch.run([*(addresses[b] + offset for b, offset in places), *scratch], numbers)
+        if all(array.buffer in self._fixed for array in call.arrays):
+            return launch.bound([addresses[buffer] + offset for buffer, offset in places], numbers)
+        return lambda: launch.run([addresses[buffer] + offset for buffer, offset in places], numbers)
 
     def _step(self, call: PreparedCall) -> Callable[[], object]:
         """A call that writes into memory that is there."""

@@ -33,9 +33,9 @@ def flatten(value: Any, tensors: list[Any], others: list[Any]) -> Hashable:
     if isinstance(value, SIMPLE):
         return type(value), repr(value)  # 1, 1.0 and True differ, and so do 0.0 and -0.0
     if isinstance(value, (tuple, list)):
-        return (type(value), *(flatten(item, tensors, others) for item in value))
+        return (type(value), *[flatten(item, tensors, others) for item in value])
     if type(value) is dict and all(isinstance(key, SIMPLE) for key in value):
-        return (dict, *((key, flatten(item, tensors, others)) for key, item in value.items()))
+        return (dict, *[(key, flatten(item, tensors, others)) for key, item in value.items()])
     others.append(value)
     return ("object", id(value))
 
