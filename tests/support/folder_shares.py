@@ -59,7 +59,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if everything and not FULL and not AGAIN and not session.config.option.keyword:
         found = excess(item.nodeid for item in session.items)
         if found:
-            raise pytest.UsageError(f"more cases than their shares in {__name__}: {found}")
+            session.shouldfail = f"more cases than their shares in {__name__}: {found}"
+            raise pytest.UsageError(session.shouldfail)  # which a process that starts others would not see
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
