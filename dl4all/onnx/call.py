@@ -21,8 +21,8 @@ from dl4all.tensor.creation import from_numpy, full
 from dl4all.tensor.tensor import Tensor
 
 
-def is_host(value: Any) -> bool:
-    """Whether a value's numbers are on the host."""
+def is_array(value: Any) -> bool:
+    """Whether a value is of NumPy, on the host, and no tensor of a device."""
     return isinstance(value, (np.ndarray, np.generic))
 
 
@@ -74,7 +74,7 @@ class EvaluationContext(Untracked):
     def tensor(self, value: Any, device: Device) -> Tensor:
         if isinstance(value, Tensor):
             return value
-        if not is_host(value):
+        if not is_array(value):
             raise ArgumentError(
                 f"expected a tensor, got {'nothing' if value is None else type(value).__name__}"
             )
@@ -138,7 +138,9 @@ class Call:
     def operands(self, *values: Any) -> list[Any]:
         """Operands of arithmetic: an array of one number beside a tensor is that number."""
         ndim = max((v.ndim for v in values if isinstance(v, Tensor)), default=-1)
-        return [v.item() if is_host(v) and v.size == 1 and v.ndim <= ndim else self.tensor(v) for v in values]
+        return [
+            v.item() if is_array(v) and v.size == 1 and v.ndim <= ndim else self.tensor(v) for v in values
+        ]
 
     def host(self, value: Any) -> NDArray:
         """The elements of a value; a wait if a device has computed it."""
@@ -146,7 +148,7 @@ class Call:
             self.waits()
             array: NDArray = value.detach().numpy()
             return array
-        if not is_host(value):
+        if not is_array(value):
             raise ArgumentError(
                 f"expected numbers, got {'nothing' if value is None else type(value).__name__}"
             )

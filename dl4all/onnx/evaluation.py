@@ -9,7 +9,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, Dl4allError, OperatorError, OutOfMemoryError, ShapeError
 from dl4all.onnx import standard_functions
-from dl4all.onnx.call import Call, EvaluationContext, is_host
+from dl4all.onnx.call import Call, EvaluationContext, is_array
 from dl4all.onnx.graph import OnnxFunction, OnnxGraph, OnnxNode
 from dl4all.onnx.registry import Operator, find
 from dl4all.scheduler.device.device import Device
@@ -82,7 +82,7 @@ def run_node(
 
 def compute(declared: Operator, call: Call, inputs: list[Any]) -> Sequence[Any]:
     """The results of an operator, on the host if all its inputs are there."""
-    known = all(value is None or is_host(value) for value in inputs)
+    known = all(value is None or is_array(value) for value in inputs)
     if declared.on_host is not None and known:
         with np.errstate(all="ignore"):
             result = declared.on_host(call, *inputs)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.errors import Dl4allError
-from dl4all.onnx.call import Call, EvaluationContext, is_host
+from dl4all.onnx.call import Call, EvaluationContext, is_array
 from dl4all.onnx.evaluation import compute
 from dl4all.onnx.graph import NDArray, OnnxGraph, OnnxModel, OnnxNode
 from dl4all.onnx.registry import find
@@ -62,7 +62,7 @@ def _computed(node: OnnxNode, known: Mapping[str, Any], model: OnnxModel) -> Any
         results = compute(declared, Call(node, context, {}, None), inputs)  # type: ignore[arg-type]  # no tensor is made
     except (Dl4allError, ValueError, TypeError, IndexError, ArithmeticError, AttributeError):
         return None  # the call will say what is wrong, if it comes to this node
-    if not all(is_host(result) and result.nbytes <= MOST_FOLDED for result in results):
+    if not all(is_array(result) and result.nbytes <= MOST_FOLDED for result in results):
         return None
     return results
 

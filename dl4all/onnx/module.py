@@ -12,7 +12,7 @@ from dl4all.errors import ArgumentError, DTypeError, OperatorError, ShapeError
 from dl4all.graph.run.compiled import compile
 from dl4all.nn.module import Module
 from dl4all.nn.parameter import Parameter
-from dl4all.onnx.call import is_host
+from dl4all.onnx.call import is_array
 from dl4all.onnx.dtypes import held
 from dl4all.onnx.evaluation import evaluate, new_context
 from dl4all.onnx.graph import NDArray, OnnxGraph, OnnxModel, ValueInfo
@@ -149,7 +149,7 @@ class OnnxModule(Module):
         ]
         # The first call shows whether the model waits for elements; such calls cannot be replayed.
         # Nor are those of large arrays that decide about shapes: small ones are told apart by their bytes.
-        large = any(is_host(value) and value.nbytes > MOST_COMPARED for value in values)
+        large = any(is_array(value) and value.nbytes > MOST_COMPARED for value in values)
         if self.compiles and self._called and not self._context.waits and not large:
             results = tuple(map(_unpacked, self._compiled(*map(_packed, values))))
         else:
@@ -193,7 +193,7 @@ class OnnxModule(Module):
                 value = value.astype(np.float32)
         _check(info, value)
         if info.name in self._on_host or value.dtype not in KINDS:
-            return np.asarray(value if is_host(value) else value.detach().numpy())
+            return np.asarray(value if is_array(value) else value.detach().numpy())
         return self._tensor(value, device)
 
     def _tensor(self, value: Any, device: Device) -> Tensor:
@@ -223,7 +223,7 @@ class OnnxModule(Module):
 
 def _packed(value: Any) -> Any:
     """An array as its dtype, shape and bytes; other values as they are."""
-    return (value.dtype.name, value.shape, value.tobytes()) if is_host(value) else value
+    return (value.dtype.name, value.shape, value.tobytes()) if is_array(value) else value
 
 
 def _unpacked(value: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dl4all.functions import names as functions
 from dl4all.nn import functional as F
-from dl4all.onnx.call import Call, is_host
+from dl4all.onnx.call import Call, is_array
 from dl4all.onnx.registry import operator
 
 
@@ -66,6 +66,6 @@ def _mask(call: Call, mask: Any, queries: int, keys: int, before: int) -> Any:
         return call.tensor(mask)
     if mask.dtype == np.bool_:
         return (
-            call.tensor(mask & causal) if is_host(mask) else functions.logical_and(mask, call.tensor(causal))
+            call.tensor(mask & causal) if is_array(mask) else functions.logical_and(mask, call.tensor(causal))
         )
     return call.tensor(mask) + call.tensor(np.where(causal, 0, -np.inf).astype(np.float32)).to(mask.dtype)

@@ -8,7 +8,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError
 from dl4all.functions import names as functions
-from dl4all.onnx.call import Call, is_host
+from dl4all.onnx.call import Call, is_array
 from dl4all.onnx.registry import operator
 
 
@@ -19,7 +19,7 @@ def branch(call: Call, condition: Any) -> Any:
 
 
 def _stacked(call: Call, rows: list[Any], axis: int = 0) -> Any:
-    if rows and all(map(is_host, rows)):
+    if rows and all(map(is_array, rows)):
         return np.stack(rows, axis)
     return functions.stack(list(call.tensors(*rows)), axis)
 
@@ -87,4 +87,4 @@ def scan(call: Call, *inputs: Any) -> Any:
 
 def _slice(x: Any, axis: int, position: int) -> Any:
     index = (slice(None),) * (axis % len(x.shape)) + (position,)
-    return np.asarray(x[index]) if is_host(x) else x[index]
+    return np.asarray(x[index]) if is_array(x) else x[index]

@@ -11,7 +11,7 @@ import numpy as np
 
 from dl4all.functions import names as functions
 from dl4all.nn import functional as F
-from dl4all.onnx.call import Call, is_host
+from dl4all.onnx.call import Call, is_array
 from dl4all.onnx.dtypes import element_dtype, held, limits, supported
 from dl4all.onnx.registry import SAME, operator
 from dl4all.ops.core.dtypes import FLOAT8, FLOAT8_E4M3FN, finfo, kind_of
@@ -184,7 +184,7 @@ def dropout(call: Call, x: Any, ratio: Any = None, training: Any = None) -> Any:
         raise call.refuse("dropout in training mode")
     if call.results == 1:
         return x
-    return x, np.broadcast_to(np.True_, tuple(x.shape)) if is_host(x) else ones_like(x).bool()
+    return x, np.broadcast_to(np.True_, tuple(x.shape)) if is_array(x) else ones_like(x).bool()
 
 
 @operator("Clip", until=10)
@@ -199,7 +199,7 @@ def _clip_on_host(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
 
 @operator("Clip", since=11, on_host=_clip_on_host)
 def clip(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
-    x, numbers = call.tensor(x), (low is None or is_host(low)) and (high is None or is_host(high))
+    x, numbers = call.tensor(x), (low is None or is_array(low)) and (high is None or is_array(high))
     if numbers and (low is not None or high is not None):
         return functions.clamp(x, call.number(low), call.number(high))
     x = x if low is None else functions.maximum(x, call.tensor(low))
@@ -287,7 +287,7 @@ def cast(call: Call, x: Any, like: Any = None) -> Any:
     dtype = element_dtype(call.get("to")) if like is None else supported(like.dtype)
     if dtype in FLOAT8:
         return as_float8(call, call.tensor(x), dtype)
-    if is_host(x):
+    if is_array(x):
         return np.asarray(x).astype(dtype)
     if dtype != held(dtype):  # numbers of 4 and of 2 bits wrap around in them
         span, (low, _) = 2 ** {"4": 4, "2": 2}[dtype.name[-1]], limits(dtype)

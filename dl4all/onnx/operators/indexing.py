@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.functions import names as functions
-from dl4all.onnx.call import Call, is_host
+from dl4all.onnx.call import Call, is_array
 from dl4all.onnx.registry import SAME, operator
 
 REDUCTIONS: dict[str, Any] = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
@@ -17,7 +17,7 @@ REDUCTIONS: dict[str, Any] = {"add": "sum", "mul": "prod", "max": "amax", "min":
 
 def wrapped(indices: Any, size: int) -> Any:
     """Indices of which the negative ones count from the end."""
-    if is_host(indices):
+    if is_array(indices):
         return np.where(indices < 0, indices + size, indices)
     indices = indices.long()
     return functions.where(indices < 0, indices + size, indices)
@@ -48,7 +48,7 @@ def _flat_indices(call: Call, x: Any, indices: Any, batch: int = 0) -> Any:
     depth = indices.shape[-1]
     sizes = x.shape[batch : batch + depth]
     strides = [math.prod(sizes[i + 1 :]) for i in range(depth)]
-    if is_host(indices):
+    if is_array(indices):
         parts = [wrapped(indices[..., i], sizes[i]) * strides[i] for i in range(depth)]
         total = sum(parts) if parts else np.zeros(indices.shape[:-1], np.int64)
         return call.tensor(np.asarray(total, np.int64))
@@ -171,5 +171,5 @@ def unique(call: Call, x: Any) -> Any:
         positions = np.argsort(order)
         values, first, counts = np.take(values, order, axis or 0), first[order], counts[order]
         inverse = positions[inverse]
-    result = values if is_host(x) else call.tensor(values)
+    result = values if is_array(x) else call.tensor(values)
     return result, *(part.astype(np.int64) for part in (first, inverse, counts))

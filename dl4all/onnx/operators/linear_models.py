@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.functions import names as functions
-from dl4all.onnx.call import Call, is_host
+from dl4all.onnx.call import Call, is_array
 from dl4all.onnx.registry import operator
 
 DOMAIN = "ai.onnx.ml"
@@ -79,7 +79,7 @@ def normalizer(call: Call, x: Any) -> Any:
 def array_feature_extractor(call: Call, x: Any, indices: Any) -> Any:
     """Columns by their indices."""
     x = call.tensor(x)
-    wanted = call.tensor(indices.reshape(-1) if is_host(indices) else indices.long().reshape(-1))
+    wanted = call.tensor(indices.reshape(-1) if is_array(indices) else indices.long().reshape(-1))
     columns = functions.index_select(x, x.ndim - 1, wanted)
     return columns.reshape(1, -1) if x.ndim == 1 else columns
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.functions import names as functions
-from dl4all.onnx.call import Call, is_host
+from dl4all.onnx.call import Call, is_array
 from dl4all.onnx.dtypes import element_dtype, held, limits
 from dl4all.onnx.operators.elementwise import as_float8
 from dl4all.onnx.operators.windows import windows_of
@@ -80,7 +80,7 @@ def _zero(call: Call, zero: Any) -> Any:
     """A zero point as int32; 0 where there is none."""
     if zero is None:
         return 0
-    if is_host(zero):
+    if is_array(zero):
         zero = zero.astype(np.int32)
         return int(zero.reshape(())) if zero.size == 1 else call.tensor(zero)
     return zero.to("int32")

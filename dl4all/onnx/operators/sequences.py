@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dl4all.functions import names as functions
-from dl4all.onnx.call import Call, is_host
+from dl4all.onnx.call import Call, is_array
 from dl4all.onnx.operators.shape import reshaped, split_along, split_sizes
 from dl4all.onnx.registry import SAME, operator
 
@@ -70,7 +70,7 @@ def split_to_sequence(call: Call, x: Any, sizes: Any = None) -> Any:
 @operator("ConcatFromSequence")
 def concat_from_sequence(call: Call, sequence: Any) -> Any:
     axis = call.get("axis")
-    if sequence and all(map(is_host, sequence)):
+    if sequence and all(map(is_array, sequence)):
         return (np.stack if call.flag("new_axis") else np.concatenate)(sequence, axis)
     return (functions.stack if call.flag("new_axis") else functions.cat)(list(call.tensors(*sequence)), axis)
 

@@ -11,7 +11,7 @@ import numpy as np
 from dl4all.errors import ShapeError
 from dl4all.functions import names as functions
 from dl4all.nn import functional as F
-from dl4all.onnx.call import Call, is_host
+from dl4all.onnx.call import Call, is_array
 from dl4all.onnx.registry import SAME, operator
 
 
@@ -27,7 +27,7 @@ def size(call: Call, x: Any) -> Any:
 
 
 def reshaped(x: Any, sizes: Sequence[int]) -> Any:
-    return np.reshape(x, sizes) if is_host(x) else x.reshape(tuple(sizes))
+    return np.reshape(x, sizes) if is_array(x) else x.reshape(tuple(sizes))
 
 
 @operator("Reshape", on_host=SAME, reads=(1,))
@@ -49,7 +49,7 @@ def flatten(call: Call, x: Any) -> Any:
 @operator("Transpose", on_host=SAME)
 def transpose(call: Call, x: Any) -> Any:
     order = call.get("perm", list(reversed(range(len(x.shape)))))
-    return np.transpose(x, order) if is_host(x) else x.permute(*order)
+    return np.transpose(x, order) if is_array(x) else x.permute(*order)
 
 
 @operator("Squeeze", on_host=SAME, reads=(1,))
@@ -75,13 +75,13 @@ def unsqueeze(call: Call, x: Any, axes: Any = None) -> Any:
 @operator("Expand", on_host=SAME, reads=(1,))
 def expand(call: Call, x: Any, sizes: Any) -> Any:
     target = np.broadcast_shapes(tuple(x.shape), tuple(call.ints(sizes)))
-    return np.broadcast_to(x, target) if is_host(x) else functions.broadcast_to(x, target)
+    return np.broadcast_to(x, target) if is_array(x) else functions.broadcast_to(x, target)
 
 
 @operator("Tile", on_host=SAME, reads=(1,))
 def tile(call: Call, x: Any, repeats: Any) -> Any:
     counts = call.ints(repeats)
-    if is_host(x):
+    if is_array(x):
         return np.tile(x, counts)
     return x.repeat(*counts) if counts else x
 
@@ -89,7 +89,7 @@ def tile(call: Call, x: Any, repeats: Any) -> Any:
 @operator("Concat", on_host=SAME)
 def concat(call: Call, *parts: Any) -> Any:
     axis = call.get("axis")
-    if all(map(is_host, parts)):
+    if all(map(is_array, parts)):
         return np.concatenate(parts, axis)
     return functions.cat(list(call.tensors(*parts)), axis)
 
@@ -106,7 +106,7 @@ def split_sizes(call: Call, length: int, sizes: Any, parts: int) -> list[int]:
 def split_along(x: Any, axis: int, sizes: Sequence[int]) -> tuple[Any, ...]:
     if sum(sizes) != x.shape[axis]:
         raise ShapeError(f"parts of {list(sizes)} are not {x.shape[axis]}, the size of axis {axis}")
-    if is_host(x):
+    if is_array(x):
         return tuple(np.split(x, np.cumsum(sizes)[:-1], axis))
     return tuple(functions.split(x, list(sizes), axis))
 
@@ -131,7 +131,7 @@ def slice_axes(
     for axis, start, end, stride in zip(chosen, first, last, step, strict=True):
         stop = None if stride < 0 and end < -x.shape[axis] else end
         index[axis] = slice(start, stop, stride)
-    if is_host(x):
+    if is_array(x):
         return x[tuple(index)]
     for axis, part in enumerate(index):
         if part.step is not None and part.step < 0:  # a tensor's slices go forwards
