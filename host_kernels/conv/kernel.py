@@ -7,6 +7,7 @@ from dl4all.host_kernels.conv.direct import direct_chunks
 from dl4all.host_kernels.conv.epilogue import epilogue
 from dl4all.host_kernels.conv.parts import MOST_ROWS, MOST_TAPS, PartPlan
 from dl4all.host_kernels.conv.slots import ConvolutionSlots, Form
+from dl4all.host_kernels.lib.counts import quotient_up, smaller
 from dl4all.host_kernels.lib.dot_tiles import Axis, DotTile, Sums, Tiles
 from dl4all.host_kernels.lib.library import shared
 from dl4all.host_kernels.lib.rows import row_passes
@@ -62,8 +63,8 @@ class Writer:
             planes = at["groups"] * at["filters"] * self.slots.read(code, "images")
             code.parallel(chunks, slots, planes, at["grain"])
             return
-        filter_chunks = _quotient_up(at["filters"], at["chunk_filters"])
-        place_chunks = _quotient_up(at["places"], at["chunk_places"])
+        filter_chunks = quotient_up(at["filters"], at["chunk_filters"])
+        place_chunks = quotient_up(at["places"], at["chunk_places"])
         count = filter_chunks * place_chunks * at["runs"] * at["groups"]
         code.parallel(chunks, slots, count, at["grain"])
 
@@ -77,28 +78,28 @@ class Writer:
             image, channel = slots.read(code, "columns0"), slots.read(code, "columns1")
             memory = code.local(element, max(MOST_ROWS, MOST_TAPS) * self.pitch)
             column = code.local(element, max(MOST_ROWS, MOST_TAPS))
-            filter_chunks = _quotient_up(at["filters"], at["chunk_filters"])
-            place_chunks = _quotient_up(at["places"], at["chunk_places"])
+            filter_chunks = quotient_up(at["filters"], at["chunk_filters"])
+            place_chunks = quotient_up(at["places"], at["chunk_places"])
             with code.loop(begin, end) as chunk:
                 first = chunk % filter_chunks * at["chunk_filters"]
                 p0 = chunk // filter_chunks % place_chunks * at["chunk_places"]
                 run_group = chunk // filter_chunks // place_chunks
                 run, group = run_group % at["runs"], run_group // at["runs"]
-                count = _smaller(code, at["filters"] - first, at["chunk_filters"])
-                p_end = _smaller(code, at["places"], p0 + at["chunk_places"])
+                count = smaller(code, at["filters"] - first, at["chunk_filters"])
+                p_end = smaller(code, at["places"], p0 + at["chunk_places"])
                 row = group * at["filters"] + first
                 source = code.at(x, run * at["run_images"] * image + group * at["group_stride"], element)
                 start = at["filter_first"] + group * at["filter_group"] + first * at["filter_row"]
                 filters = code.at(w, start, element)
                 sums = code.at(out, at["out_first"] + run * at["out_run"] + row * at["out_row"], element)
                 with code.loop(0, at["channels"], at["block_channels"]) as c0:
-                    channels = _smaller(code, at["channels"] - c0, at["block_channels"])
+                    channels = smaller(code, at["channels"] - c0, at["block_channels"])
                     adds = code.convert(c0 > 0, "i64")
                     block = code.at(source, c0 * channel, element)
                     a = code.at(filters, c0 * at["filter_channel"], element)
                     fetched = code.at(block, at["ahead"], element)
                     with code.loop(p0, p_end, tile.columns) as place:
-                        places = _smaller(code, p_end - place, tile.columns)
+                        places = smaller(code, p_end - place, tile.columns)
                         numbers = code.at(code.parameters[0], slots.head, "i64")
                         self._columns.run(code, numbers, block, memory, place, places, channels, self.pitch)
                         following = code.at(fetched, place, element)
@@ -225,11 +226,3 @@ class Writer:
 def _pitch(tile: DotTile) -> int:
     """Distance of rows of columns: a vector more, and an odd number of them, to use all sets of a cache."""
     return (tile.vectors + 1 | 1) * tile.lanes
-
-
-def _smaller(code: Code, left: IrValue, right: IrValue | int) -> IrValue:
-    return code.select(left < right, left, right)
-
-
-def _quotient_up(count: IrValue, by: IrValue) -> IrValue:
-    return (count + by - 1) // by

@@ -17,6 +17,7 @@ import numpy as np
 from dl4all.host_kernels.conv.parts import CHUNKS, GRAIN, three
 from dl4all.host_kernels.conv.weights_direct import direct_weight_gradient
 from dl4all.host_kernels.conv.winograd_weights import winograd_weight_gradient
+from dl4all.host_kernels.lib.counts import larger, quotient_up, smaller
 from dl4all.host_kernels.lib.dot_tiles import Axis, DotTile, Sums, Tiles, tile_for, vector_lanes
 from dl4all.host_kernels.lib.library import NAME, shared
 from dl4all.host_kernels.lib.transposition import transposed
@@ -177,11 +178,11 @@ def weight_gradient(tile: DotTile, rest: int) -> IrModule:
     results = _results(module, tile)
     with module.kernel("weight_gradient") as code:
         at = Names(code)
-        filter_tiles = _quotient_up(at["filters"], at["tile_columns"])
-        channel_parts = _quotient_up(at["channels"], at["chunk_channels"])
+        filter_tiles = quotient_up(at["filters"], at["tile_columns"])
+        channel_parts = quotient_up(at["channels"], at["chunk_channels"])
         count = at["splits"] * at["groups"] * filter_tiles * channel_parts
         code.parallel(chunks, code.parameters[0], count, at["grain"])
-        blocks = at["groups"] * filter_tiles * _quotient_up(at["channels"] * _taps(at), tile.lanes)
+        blocks = at["groups"] * filter_tiles * quotient_up(at["channels"] * _taps(at), tile.lanes)
         code.parallel(results, code.parameters[0], blocks, RESULT_BLOCKS)
     return module
 
@@ -215,7 +216,7 @@ def transposing_function(module: IrModule, element: str) -> Code:
         with code.loop(0, filters, lanes) as f, code.loop(0, places, lanes) as place:
             mask = code.first_lanes(places - place, lanes)
             rows = [
-                code.load(source, _smaller(code, f + i, filters - 1) * stride + place, type, mask)
+                code.load(source, smaller(code, f + i, filters - 1) * stride + place, type, mask)
                 for i in range(lanes)
             ]
             for i, value in enumerate(transposed(code, rows)):
@@ -237,8 +238,8 @@ def _chunks(module: IrModule, tiles: Tiles) -> Code:
         memory = code.local(element, (PLACES + lanes) * tile.columns)
         zero, zeros = code.local(element), code.local(element)
         code.store(code.constant(element, 0.0), zero, 0)
-        filter_tiles = _quotient_up(at["filters"], at["tile_columns"])
-        channel_parts = _quotient_up(at["channels"], at["chunk_channels"])
+        filter_tiles = quotient_up(at["filters"], at["tile_columns"])
+        channel_parts = quotient_up(at["channels"], at["chunk_channels"])
         taps = _taps(at)
         with code.loop(begin, end) as chunk:
             c0 = chunk % channel_parts * at["chunk_channels"]
@@ -246,9 +247,9 @@ def _chunks(module: IrModule, tiles: Tiles) -> Code:
             f0 = tile_number % filter_tiles * tile.columns
             group = tile_number // filter_tiles % at["groups"]
             n0 = tile_number // filter_tiles // at["groups"] * at["split_images"]
-            n_end = _smaller(code, at["images"], n0 + at["split_images"])
-            channels = _smaller(code, at["channels"] - c0, at["chunk_channels"])
-            filters = _smaller(code, at["filters"] - f0, tile.columns)
+            n_end = smaller(code, at["images"], n0 + at["split_images"])
+            channels = smaller(code, at["channels"] - c0, at["chunk_channels"])
+            filters = smaller(code, at["filters"] - f0, tile.columns)
             sums = code.at(scratch, (tile_number * at["channels"] + c0) * taps * tile.columns, element)
             image = code.at(input, (group * at["channels"] + c0) * at["channel"], element)
             gradients = code.at(grad, (group * at["filters"] + f0) * at["grad_filter"], element)
@@ -258,9 +259,9 @@ def _chunks(module: IrModule, tiles: Tiles) -> Code:
                 code.loop(0, at["out1"], at["block_rows"]) as y0,
                 code.loop(0, at["out2"], at["block_columns"]) as x0,
             ):
-                images = _smaller(code, n_end - n, at["block_images"])
-                rows = _smaller(code, at["out1"] - y0, at["block_rows"])
-                columns = _smaller(code, at["out2"] - x0, at["block_columns"])
+                images = smaller(code, n_end - n, at["block_images"])
+                rows = smaller(code, at["out1"] - y0, at["block_rows"])
+                columns = smaller(code, at["out2"] - x0, at["block_columns"])
                 places = rows * columns  # they follow each other: a block has whole rows, or one
                 first = (z * at["out1"] + y0) * at["out2"] + x0
                 code.store(code.constant(element, 0.0), zeros, 0)
@@ -319,8 +320,8 @@ def _met(code: Code, at: Names, axis: int, tap: IrValue, start: IrValue, count: 
     """The range of an axis where a tap meets the image, in a block from `start` on with `count` places."""
     step, size = at[f"step{axis}"], at[f"size{axis}"]
     shift = tap * at[f"dilation{axis}"] - at[f"before{axis}"]
-    low = _smaller(code, _larger(code, (step - 1 - shift) // step - start, 0), count)
-    high = _larger(code, _smaller(code, (size - shift + step - 1) // step - start, count), low)
+    low = smaller(code, larger(code, (step - 1 - shift) // step - start, 0), count)
+    high = larger(code, smaller(code, (size - shift + step - 1) // step - start, count), low)
     return TapSpan(low, high - low, (start + low) * step + shift)
 
 
@@ -346,13 +347,13 @@ def _results(module: IrModule, tile: DotTile) -> Code:
         at = Names(code)
         out, scratch = code.slot(2, "ptr"), code.slot(3, "ptr")
         rows = at["channels"] * _taps(at)
-        row_blocks = _quotient_up(rows, lanes)
-        filter_tiles = _quotient_up(at["filters"], at["tile_columns"])
+        row_blocks = quotient_up(rows, lanes)
+        filter_tiles = quotient_up(at["filters"], at["tile_columns"])
         with code.loop(begin, end) as block:
             row = block % row_blocks * lanes
             tile_number = block // row_blocks  # over groups and tiles of filters
             f0 = tile_number % filter_tiles * tile.columns
-            filters = _smaller(code, at["filters"] - f0, tile.columns)
+            filters = smaller(code, at["filters"] - f0, tile.columns)
             mask = code.first_lanes(rows - row, lanes)
             target = code.at(out, (tile_number // filter_tiles * at["filters"] + f0) * rows + row, element)
             with code.loop(0, filters, lanes) as f:
@@ -360,21 +361,9 @@ def _results(module: IrModule, tile: DotTile) -> Code:
                 with code.loop(0, at["splits"]) as split:
                     tiles = (split * at["groups"] * filter_tiles + tile_number) * rows
                     for i, total in enumerate(sums):
-                        number = tiles + _smaller(code, row + i, rows - 1)
+                        number = tiles + smaller(code, row + i, rows - 1)
                         total.value = total.value + code.load(scratch, number * tile.columns + f, type)
                 for i, value in enumerate(transposed(code, [total.value for total in sums])):
                     with code.if_(f + i < filters):
                         code.store(value, target, (f + i) * rows, mask)
         return code
-
-
-def _smaller(code: Code, left: IrValue, right: IrValue | int) -> IrValue:
-    return code.select(left < right, left, right)
-
-
-def _larger(code: Code, left: IrValue, right: IrValue | int) -> IrValue:
-    return code.select(left > right, left, right)
-
-
-def _quotient_up(count: IrValue, by: IrValue | int) -> IrValue:
-    return (count + by - 1) // by

@@ -30,20 +30,19 @@ from dl4all.host_kernels.conv.winograd_tiles import (
     ELEMENT,
     Planes,
     Span,
-    quotient_up,
     runs,
-    smaller,
     transform_planes,
 )
 from dl4all.host_kernels.conv.winograd_transforms import ELEMENTS, RESULTS, SIDE
+from dl4all.host_kernels.lib.counts import quotient_up, smaller
 from dl4all.host_kernels.lib.dot_tiles import vector_lanes
 from dl4all.host_kernels.lib.library import shared
-from dl4all.host_kernels.linalg.gemm_tiles import ADD, BLOCK, gemm_tiles, tile_sizes
+from dl4all.host_kernels.linalg.gemm import Rows, multiply
+from dl4all.host_kernels.linalg.gemm_tiles import ADD, BLOCK, tile_sizes
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch
 from dl4all.ops.core.tensor_base import Shape
 from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
 from dl4all.runtime.cpu.llvm.ir_types import SIZES, vector
-from dl4all.runtime.cpu.llvm.provider import linked
 
 ROOM = 3072
 """Channels and filters of all tiles of a block; times 36 floats, that is most of half a megabyte."""
@@ -294,14 +293,13 @@ def _blocks(module: IrModule, slots: KernelSlots, flipped: bool, kept: bool, sum
                         target = code.at(rows, f, ELEMENT)
                         _transform_filters(code, slots, flipped, (f0 + f, c0), depth, target, panels.step)
                 mode = code.select(c0 > 0, code.constant("i64", ADD), 0)
-                with code.loop(0, ELEMENTS) as i:
-                    target = code.at(products, i * product_step, ELEMENT)
-                    code.call(
-                        linked(gemm_tiles, ELEMENT), "void", code.at(images, i * image_step, ELEMENT), pitch,
-                        code.constant("i64", 1), code.at(rows, i * panels.step, ELEMENT),
-                        code.constant("i64", width), target, block_filters, depth, filters[1], mode, target,
-                        tiles[1], panels.pitch,
-                    )  # fmt: skip
+                with code.loop(0, ELEMENTS) as i, code.loop(0, filters[1], width) as f:
+                    a = code.at(images, i * image_step, ELEMENT)
+                    panel = code.at(rows, i * panels.step + f // width * panels.pitch, ELEMENT)
+                    b = Rows(panel, code.constant("i64", width))
+                    c = code.at(products, i * product_step + f, ELEMENT)
+                    sizes = tiles[1], smaller(code, filters[1] - f, width), depth
+                    multiply(code, a, (pitch, 1), b, c, block_filters, sizes, mode=mode)
             _store_results(code, slots, flipped, sums, products, product_step, tiles, filters)
         return code
 

@@ -14,7 +14,6 @@ from dl4all.host_kernels.conv.winograd_tiles import (
     COLUMNS,
     ELEMENT,
     inside,
-    smaller,
     square,
 )
 from dl4all.host_kernels.conv.winograd_transforms import (
@@ -24,6 +23,7 @@ from dl4all.host_kernels.conv.winograd_transforms import (
     transform_filter,
     transform_result,
 )
+from dl4all.host_kernels.lib.counts import smaller
 from dl4all.host_kernels.lib.dot_tiles import vector_lanes
 from dl4all.host_kernels.lib.library import NAME
 from dl4all.host_kernels.lib.transposition import transposed

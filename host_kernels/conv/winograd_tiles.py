@@ -18,6 +18,7 @@ from dl4all.host_kernels.conv.winograd_transforms import (
     transform_gradient,
     transform_image,
 )
+from dl4all.host_kernels.lib.counts import larger, smaller
 from dl4all.host_kernels.lib.dot_tiles import vector_lanes
 from dl4all.host_kernels.lib.library import NAME, shared
 from dl4all.host_kernels.lib.transposition import transposed
@@ -72,7 +73,7 @@ def runs(code: Code, grid: Span, tiles: Span, most: int) -> Iterator[TileRun]:
     end = first + count
     with code.loop(first // wide, (end - 1) // wide + 1) as line:
         before = line * wide
-        start = code.intrinsic("smax", first, before)
+        start = larger(code, first, before)
         stop = smaller(code, end, before + wide)
         with code.loop(start, stop, most) as tile:
             row, column = line % high * RESULTS, (tile - before) * RESULTS
@@ -155,11 +156,3 @@ def inside(code: Code, first: IrValue, limit: IrValue, lanes: int) -> IrValue:
     """The mask of lanes that lie from 0 to `limit`, counted from `first`."""
     start, end = (code.splat(code.convert(value, "i32"), lanes) for value in (first, limit))
     return code.unsigned_less(code.lane_numbers("i32", lanes) + start, end)
-
-
-def smaller(code: Code, left: IrValue, right: IrValue | int) -> IrValue:
-    return code.intrinsic("smin", left, code.as_value("i64", right))
-
-
-def quotient_up(count: IrValue, by: IrValue | int) -> IrValue:
-    return (count + by - 1) // by

@@ -22,8 +22,6 @@ from dl4all.host_kernels.conv.winograd_tiles import (
     ELEMENT,
     Planes,
     inside,
-    quotient_up,
-    smaller,
     square,
     transform_planes,
 )
@@ -34,14 +32,15 @@ from dl4all.host_kernels.conv.winograd_transforms import (
     both_axes,
     transform_back,
 )
+from dl4all.host_kernels.lib.counts import quotient_up, smaller
 from dl4all.host_kernels.lib.dot_tiles import vector_lanes
 from dl4all.host_kernels.lib.transposition import transposed
-from dl4all.host_kernels.linalg.gemm_tiles import ADD, gemm_tiles, tile_sizes
+from dl4all.host_kernels.linalg.gemm import Rows, multiply
+from dl4all.host_kernels.linalg.gemm_tiles import ADD
 from dl4all.ops.conv.window import Window
 from dl4all.ops.core.kernels.host_kernel import ArrayLayout, HostLaunch
 from dl4all.runtime.cpu.llvm.ir import Code, IrModule, IrValue
 from dl4all.runtime.cpu.llvm.ir_types import SIZES, vector
-from dl4all.runtime.cpu.llvm.provider import linked
 
 ROOM = 2048
 """Channels and filters of the tiles that are transformed at a time; times 36 floats, some 300 KB."""
@@ -212,14 +211,10 @@ def _sums(module: IrModule) -> Code:
                 transform_planes(code, RESULTS, g, grid, tiles, gradients, gradient_step, pitch_g)
                 mode = code.select(tile > first, code.constant("i64", ADD), 0)
                 with code.loop(0, ELEMENTS) as i:
-                    target = code.at(sums, i * sum_step, ELEMENT)
-                    code.call(
-                        linked(gemm_tiles, ELEMENT), "void",
-                        code.at(images, i * image_step, ELEMENT), code.constant("i64", 1), pitch_x,
-                        code.at(gradients, i * gradient_step, ELEMENT), pitch_g, target, pitch_g,
-                        tiles[1], filters, mode, target, channels,
-                        code.constant("i64", tile_sizes(ELEMENT).columns),
-                    )  # fmt: skip
+                    a = code.at(images, i * image_step, ELEMENT)
+                    b = Rows(code.at(gradients, i * gradient_step, ELEMENT), pitch_g)
+                    c = code.at(sums, i * sum_step, ELEMENT)
+                    multiply(code, a, (1, pitch_x), b, c, pitch_g, (channels, filters, tiles[1]), mode=mode)
         return code
 
 
