@@ -53,6 +53,8 @@ class Parameters:
             TypeError: a parameter is missing, unknown or given twice.
         """
         count, given = len(self.arrays), len(args)
+        if given == count and not kwargs and not self._required:
+            return list(args), self._arguments.copy()
         operands, arguments = list(args[:count]), self._arguments.copy()
         if given > count:
             arguments.update(zip(self._positional, args[count:]))  # noqa: B905, as defaults make up for it

@@ -263,8 +263,15 @@ class GradientNode:
 
 def alias(tensor: TensorBase) -> TensorBase:
     """Another tensor on the same elements, without a history."""
-    result: TensorBase = tensor.strided_view(tensor.shape, tensor.strides, tensor.offset)
-    result.view_of = None  # in-place changes of its base with gradients do not concern it
+    # No view: in-place changes of its base with gradients do not concern it.
+    if batching and isinstance(tensor, BatchedTensorBase):
+        result: TensorBase = tensor.strided_view(tensor.shape, tensor.strides, tensor.offset)
+        result.view_of = None
+        return result
+    result = object.__new__(type(tensor).result_class)
+    result.storage, result.dtype, result.device = tensor.storage, tensor.dtype, tensor.device
+    result.shape, result.strides, result.offset = tensor.shape, tensor.strides, tensor.offset
+    result.grad_meta = result.view_of = None
     return result
 
 
@@ -320,9 +327,11 @@ def edges_of(operands: Sequence[Any]) -> list[Edge | None] | None:
             view_of = operand.view_of
             if view_of is not None and view_of[1] != operand.storage.history_version:
                 raise _outdated(operand)
-            if operand.grad_meta is not None:
-                edge = edge_of(operand)
-                found = found or edge is not None
+            meta = operand.grad_meta
+            if meta is not None and meta.requires_grad:
+                node, found = meta.node, True
+                leaf = operand if node is None else None
+                edge = Edge(node, meta.output, leaf, operand.shape, operand.dtype)
         edges.append(edge)
     return edges if found else None
 

@@ -131,7 +131,7 @@ def _load_kernels() -> None:
         importlib.import_module("dl4all.host_kernels")
 
 
-def word(value: int) -> int:
+def word(value: int | float) -> int:
     """An integer as a slot holds it: from 2^63 on, the negative one of the same bits."""
     number = int(value)
     return number - 2**64 if number >= 2**63 else number
@@ -196,7 +196,7 @@ class HostLaunch:
             addresses: of all operands that are tensors and of the result, and of scratch memory.
             numbers: those that may be others in each call.
         """
-        self._function(self._packed(addresses, numbers))
+        self._function(self._packed(addresses, numbers) if numbers else self._pack(*addresses) + self._tail)
 
     def bound(self, addresses: list[int], numbers: Sequence[float] = ()) -> Callable[[], object]:
         """A function that computes with these addresses and numbers each time that it is called."""

@@ -50,7 +50,7 @@ def is_followed() -> bool:
 
 def call_of(op: Any, operands: Sequence[Any]) -> PlannedCall | None:
     """The key of a plan; None for calls that no plan serves."""
-    if is_followed():
+    if (listeners.active or batching) and is_followed():
         return None
     key: list[Any] = [op]
     storages: list[Storage] = []
