@@ -114,6 +114,9 @@ def converted(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]
     >>> converted(np.float32([1e9, -np.inf, np.nan]), FLOAT8_E4M3FN)
     array([448, -448, nan], dtype='float8_e4m3fn')
     """
+    if array.dtype == object and kind_of(np.dtype(dtype)) in "fs":
+        # Integers of more than 64 bits, of which ml_dtypes makes no floats.
+        array = array.astype(np.float64)
     if dtype == FLOAT8_E4M3FN and array.dtype != dtype:
         array = np.clip(array.astype(np.result_type(widened(array.dtype), FLOAT32)), -448.0, 448.0)
     return array.astype(dtype, copy=False)

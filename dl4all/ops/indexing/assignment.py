@@ -24,7 +24,7 @@ from dl4all.ops.indexing.concatenation import prepend_axes
 from dl4all.ops.indexing.indices import Indices, NDArray, flat_indices, untracked_view
 from dl4all.ops.indexing.inplace import begin_change, finish_change, finish_history, with_history
 from dl4all.ops.indexing.rows import put_rows, write_rows
-from dl4all.ops.memory.copy import copy_into, fill_with, fresh_copy
+from dl4all.ops.memory.copy import copy_into, element_of, fill_with, fresh_copy
 from dl4all.ops.memory.views import in_shape, permute, reshape
 from dl4all.scheduler import listeners
 from dl4all.scheduler.device.device import Device
@@ -236,7 +236,7 @@ def _write_few(input: TensorBase, key: Any, value: Any) -> bool:
             return False
         array = host_array(value)
     else:
-        array = np.asarray(value)
+        array = element_of(value, input.dtype)
     if array.dtype != input.dtype:
         with np.errstate(all="ignore"):
             array = converted(array, input.dtype)

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from dl4all.errors import ArgumentError
-from dl4all.ops.core.dtypes import FLOAT8, converted
+from dl4all.ops.core.dtypes import FLOAT8, FLOAT32, converted, kind_of
 from dl4all.ops.core.kernels.host_work import WorkKernel, host_work
 from dl4all.ops.core.kernels.kernel_function import kernel_function
 from dl4all.ops.core.kernels.launch import shader, strided_grid
@@ -22,13 +23,13 @@ from dl4all.ops.core.op import KERNEL_REFUSALS, SHARED, primitives
 from dl4all.ops.core.op import empty as empty_tensor
 from dl4all.ops.core.promotion import check_fits
 from dl4all.ops.core.strides import merge_axes
-from dl4all.ops.core.tensor_base import Shape, TensorBase, from_host
+from dl4all.ops.core.tensor_base import FEW_BYTES, Shape, TensorBase, from_host, host_array
 from dl4all.ops.core.vmap_hook import BatchedTensorBase, all_samples
 from dl4all.ops.elementwise.kernels import broadcast_view
 from dl4all.ops.elementwise.transpose_copy import TRANSPOSES, transpose_launch
 from dl4all.ops.memory.transfer import move
 from dl4all.runtime.spirv import Shader
-from dl4all.scheduler import fallback
+from dl4all.scheduler import fallback, listeners
 from dl4all.scheduler.device.programs import Launch
 
 T = TypeVar("T", bound=TensorBase)
@@ -183,9 +184,12 @@ def fill_with(target: TensorBase, value: Any, name: str = "fill_") -> None:
     if 0 in target.shape:
         return
     target = all_samples(target)
-    with np.errstate(all="ignore"):  # numbers that are too large become inf without a warning
-        element = converted(np.asarray(value), target.dtype)
+    element = element_of(value, target.dtype)
     if target.device.is_host:
+        few = math.prod(target.shape) * element.itemsize <= FEW_BYTES
+        if few and not listeners.followed() and target.device.simulated is None:
+            _assign(element, host_array(target))
+            return
         bits = int.from_bytes(element.tobytes().ljust(8, b"\0"), sys.byteorder, signed=True)
         _write_on_host("fill_", target, _assign_bits, numbers=[bits], kernel=FILL_ON_HOST)
         return
@@ -200,6 +204,19 @@ def fill_with(target: TensorBase, value: Any, name: str = "fill_") -> None:
             target.device.fill(target.storage, word, place, 1)
     else:
         copy_into(target, from_host(type(target).result_class, element, target.device, copy=False))
+
+
+def element_of(value: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """A number as an array without axes. Floats that are too large become inf without a warning, integers
+    lose their upper bits."""
+    # Where there is nothing to warn of: to keep NumPy from it takes longer than all the rest.
+    kind = type(value)
+    if dtype == FLOAT32 and (kind is float or kind is int) and (value == 0 or 1e-30 < abs(value) < 1e30):
+        return np.array(value, dtype)
+    if kind is int and abs(value) < 2**63 and kind_of(dtype) in "iu":
+        return np.asarray(value).astype(dtype)
+    with np.errstate(all="ignore"):
+        return converted(np.asarray(value), dtype)
 
 
 def owns_words(tensor: TensorBase) -> bool:

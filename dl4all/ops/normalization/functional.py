@@ -10,7 +10,7 @@ import numpy as np
 
 from dl4all.errors import ArgumentError, DTypeError, ShapeError
 from dl4all.ops.core import strides, tape
-from dl4all.ops.core.checks import check_float
+from dl4all.ops.core.checks import check_float, check_parameters
 from dl4all.ops.core.dtypes import finfo, kind_of
 from dl4all.ops.core.exports import export
 from dl4all.ops.core.tensor_base import Array, TensorBase, from_host
@@ -291,11 +291,11 @@ def _normalize_last_axes(
     for operand, tensor in (("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.shape != sizes:
             raise ShapeError(f"[{name}] {operand} must have shape {sizes}, got {tensor.shape}")
+    check_parameters(name, input, weight, bias)
     columns = math.prod(sizes)
     rows = in_shape(input, math.prod(input.shape[: len(input.shape) - len(sizes)]), columns)
     weight = None if weight is None else in_shape(weight, columns)
     bias = None if bias is None else in_shape(bias, columns)
-    check_channels(name, rows, weight=weight, bias=bias)
     return in_shape(grouped_norm(rows, weight, bias, eps=eps, center=center), *input.shape)
 
 

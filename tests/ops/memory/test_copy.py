@@ -101,3 +101,22 @@ def test_copies_of_short_integers_stay_on_the_device(dtype: str, device: str) ->
     with fallback.policy("error"):
         np.testing.assert_array_equal(x.clone().numpy(), array)
         np.testing.assert_array_equal(x[1:, ::2].T.contiguous().numpy(), array[1:, ::2].T)
+
+
+@each("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"])
+@each("shape", [(5, 7), (73, 101)])
+def test_fills(dtype: str, shape: tuple[int, int], device: str) -> None:
+    """Few elements and many, numbers that are rounded, to infinity or zero too, whatever NumPy raises."""
+    array = numbers(generator(), shape, dtype)
+    whole = [3, 0, 127, True, 2.75]
+    floats = [-1, -0.0, 1e-40, -1e-300, 1e39, 1e300, 65520.0, 2**24 + 1, 10**30, float("nan"), float("-inf")]
+    for value in whole + (floats if "float" in dtype else []):
+        x = dl.tensor(array, device=device)
+        with np.errstate(all="raise"):
+            x[1:, ::2].fill_(value)
+            if value == 10**30:
+                x[1, 0] = value
+        with np.errstate(all="ignore"):
+            expected = array.copy()
+            expected[1:, ::2] = np.asarray(float(value) if value == 10**30 else value).astype(array.dtype)
+        assert x.numpy().tobytes() == expected.tobytes(), value
