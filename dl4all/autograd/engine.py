@@ -78,7 +78,8 @@ class _PendingGradients:
 
     def of_leaves(self) -> Iterator[tuple[TensorBase, TensorBase]]:
         """The leaves and their gradients."""
-        return ((leaf, _total(parts)) for leaf, parts in self._of_leaves.values())
+        for leaf, parts in self._of_leaves.values():
+            yield leaf, parts[0] if len(parts) == 1 else _total(parts)
 
     def pop(self) -> tuple[GradientNode, list[Gradient]] | None:
         """The waiting node that was made last: every node that used its outputs was made later."""
@@ -174,7 +175,8 @@ def backpropagate(
                 node.free()
         seed_storages = {id(seed.storage) for seed in seeds}
         for leaf, gradient in pending.of_leaves():
-            gradient = _call_hooks(leaf.grad_meta.hooks.values(), gradient)
+            if leaf.grad_meta.hooks:
+                gradient = _call_hooks(leaf.grad_meta.hooks.values(), gradient)
             if leaf_ready is not None:
                 leaf_ready(leaf, gradient)
             elif targets is None:

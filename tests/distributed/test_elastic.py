@@ -373,7 +373,9 @@ def test_signals_end_all(tmp_path: Path) -> None:
     )
     assert started.stdout is not None
     try:
-        pids = [int(started.stdout.readline().split()[1]) for _ in range(2)]
+        lines = [started.stdout.readline() for _ in range(2)]
+        assert all(line.startswith("here ") for line in lines), (lines, started.poll())
+        pids = [int(line.split()[1]) for line in lines]
         started.send_signal(signal.SIGTERM)
         assert started.wait(LIMIT) == 128 + signal.SIGTERM
     finally:

@@ -90,7 +90,7 @@ def test_special_values_stay(launches: HostLaunches) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_fills(dtype: str, launches: HostLaunches) -> None:
-    array = numbers((11, 13), dtype)
+    array = numbers((311, 117), dtype)  # NumPy fills fewer elements
     x = dl.tensor(array, device="cpu")
     before = launches.count
     x[1::2, 2:] = 1

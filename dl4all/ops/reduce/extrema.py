@@ -24,7 +24,7 @@ from dl4all.ops.memory.views import in_shape
 from dl4all.ops.reduce.reduction_kernel import Reduction, axes_of, one_axis, reduced_shape
 from dl4all.ops.reduce.repetition import fold_alike, index_in_view, repetition
 from dl4all.ops.reduce.row_kernels import ROW_PUSH, RowShaders, run_rows
-from dl4all.ops.reduce.sums import AXES_EXAMPLES, expand_reduced, named_axes, sum
+from dl4all.ops.reduce.sums import AXES_EXAMPLES, named_axes, sum
 from dl4all.ops.sorting.integer_reduction import reduce_integers
 
 MAX_REDUCTION = Reduction("LARGEST", "s.value")
@@ -98,9 +98,10 @@ def _extreme_kernel(name: Literal["amax", "amin"], reduction: Reduction) -> Kern
 
 def _extreme_gradient(g: Any, input: Any, result: Any, dim: Any, keepdim: bool) -> Any:
     """The gradient in equal shares for all elements that are the extreme."""
-    ties = cast(eq(input, expand_reduced(result, input.shape, dim, keepdim)), input.dtype.name)
-    share = ties / sum(ties, dim, keepdim=True)
-    return expand_reduced(g, input.shape, dim, keepdim) * share
+    axes = axes_of("amax", dim, len(input.shape))
+    kept = reduced_shape(input.shape, axes, True)
+    ties = cast(eq(input, in_shape(result, *kept)), input.dtype.name)
+    return in_shape(g, *kept) / sum(ties, axes, keepdim=True) * ties
 
 
 @export("dl", "Tensor", out=True)
