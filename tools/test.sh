@@ -32,11 +32,12 @@ check() {
 
 check "$PY" -m ruff check
 check "$PY" -m ruff format --check
-# beside the first leg, because they keep one core busy while test processes start and end;
-# the site in a plain theme, as the one that people read takes another 40 s
+theme=(-D html_theme=basic) # the one that people read takes another 40 s
+if [[ ${DL4ALL_TEST_FULL-} == 1 ]]; then theme=(); fi
+# beside the first leg, because they keep one core busy while test processes start and end
 "$PY" -m mypy >"$ROOT/build/types.log" 2>&1 &
 types=$!
-bash tools/docs.sh -D html_theme=basic >"$ROOT/build/docs.log" 2>&1 &
+bash tools/docs.sh "${theme[@]}" >"$ROOT/build/docs.log" 2>&1 &
 docs=$!
 beside() {
     local status=0

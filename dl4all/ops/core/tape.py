@@ -328,7 +328,7 @@ def edges_of(operands: Sequence[Any]) -> list[Edge | None] | None:
             if view_of is not None and view_of[1] != operand.storage.history_version:
                 raise _outdated(operand)
             meta = operand.grad_meta
-            if meta is not None and meta.requires_grad:
+            if meta is not None and meta.requires_grad:  # as edge_of, without a call for each operand
                 node, found = meta.node, True
                 leaf = operand if node is None else None
                 edge = Edge(node, meta.output, leaf, operand.shape, operand.dtype)
