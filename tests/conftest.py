@@ -38,6 +38,8 @@ os.environ.setdefault("DL4ALL_DEVICE", "cpu")  # nor must it matter how fast thi
 os.environ.setdefault("DL4ALL_TOP", "0")  # nobody watches tests, and few want one more thread
 os.environ.setdefault("DL4ALL_VERIFY_GRAPHS", "1")  # after each pass
 os.environ.setdefault("DL4ALL_TUNE", "0")  # and their kernels: what was tuned here must not matter
+# With it each argument of print() is written by itself, and lines of processes that share a pipe get mixed.
+os.environ.pop("PYTHONUNBUFFERED", None)
 INDICES = os.environ.get("DL4ALL_TEST_INDICES", "0") == "1"
 REPOSITORY = Path(__file__).parents[1]
 REQUIRED = tuple(filter(None, map(str.strip, os.environ.get("DL4ALL_TEST_DEVICES", "").split(","))))
