@@ -39,7 +39,7 @@ class HostMemory:
     def free(self, allocation: Allocation) -> None:
         """It is gone; nobody else's array may show it if it is to be used again."""
         size = allocation.size
-        self._driver.reserved -= size
+        self._driver.reserved -= size  # as count, which would look for a peak
         if size <= KEPT_BYTES and _is_unshared(allocation.span.buffer):
             if self._kept + size > KEPT_BYTES:
                 self.clear()  # sizes that nobody asks for any more are among them

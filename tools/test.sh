@@ -32,7 +32,7 @@ check() {
 
 check "$PY" -m ruff check
 check "$PY" -m ruff format --check
-theme=(-D html_theme=basic) # the one that people read takes another 40 s
+theme=(-D html_theme=basic) # the one that people read takes half a minute more
 if [[ ${DL4ALL_TEST_FULL-} == 1 ]]; then theme=(); fi
 # beside the first leg, because they keep one core busy while test processes start and end
 "$PY" -m mypy >"$ROOT/build/types.log" 2>&1 &
